@@ -1,0 +1,116 @@
+"""What a handler gets, and which handlers want it."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from functools import cached_property
+from typing import Any
+
+from django_webhook_guard.conf import Source
+from django_webhook_guard.handlers import SIGNAL, Handler, matching, registered
+from django_webhook_guard.models import WebhookReceipt
+from django_webhook_guard.providers import Provider
+from django_webhook_guard.signals import webhook_received
+
+
+@dataclass(frozen=True, kw_only=True)
+class WebhookEvent:
+    """A genuine event, the same at the first run and at every later one.
+
+    Args:
+        source: The source's name.
+        tenant: The proven tenant, or None.
+        event_id: The sender's id as text, or an empty string.
+        event_type: The type, or an empty string.
+        object_key: The object that it is about, or an empty string.
+        occurred_at: When it happened, as the sender says.
+        signed_at: The signed time stamp of the delivery that was stored.
+        received_at: When that delivery came.
+        body: The raw bytes that were signed.
+        headers: The headers that are kept, names in lower case.
+        key_id: Which key signed.
+        receipt_id: The receipt's number.
+        attempt: The number of this run, from 1.
+        signed: Names of the parts of a delivery that the proof covers.
+    """
+
+    source: str
+    tenant: str | None
+    event_id: str
+    event_type: str
+    object_key: str
+    occurred_at: datetime | None
+    signed_at: datetime | None
+    received_at: datetime
+    body: bytes = field(repr=False)
+    headers: Mapping[str, str] = field(repr=False)
+    key_id: str
+    receipt_id: int
+    attempt: int
+    signed: frozenset[str]
+    provider: Provider = field(repr=False)
+
+    @cached_property
+    def data(self) -> Any:
+        """The parsed body: a dict, or form fields. Every handler gets one of its own."""
+        return self.provider.parse(self.body, self.headers.get("content-type", ""))[0]
+
+    def fresh(self) -> "WebhookEvent":
+        """Return the same event without what another handler may have changed in ``data``."""
+        return replace(self)
+
+    @classmethod
+    def stored(cls, receipt: WebhookReceipt, source: Source, attempt: int) -> "WebhookEvent":
+        """Build the event of a receipt for a later run."""
+        return cls(
+            source=source.name,
+            tenant=receipt.tenant,
+            event_id=receipt.event_id,
+            event_type=receipt.event_type,
+            object_key=receipt.object_key,
+            occurred_at=receipt.occurred_at,
+            signed_at=receipt.signed_at,
+            received_at=receipt.received_at,
+            body=receipt.raw_body or b"",
+            headers=receipt.headers,
+            key_id=receipt.key_id,
+            receipt_id=receipt.pk,
+            attempt=attempt,
+            signed=source.provider.signs,
+            provider=source.provider,
+        )
+
+
+def _send(event: WebhookEvent) -> None:
+    webhook_received.send(sender=WebhookReceipt, event=event)
+
+
+_SIGNAL_HANDLER = Handler(name=SIGNAL, function=_send, sources=frozenset(), patterns=("*",))
+
+
+def _listening() -> tuple[Handler, ...]:
+    return (_SIGNAL_HANDLER,) if webhook_received.has_listeners(WebhookReceipt) else ()
+
+
+def wanted(source: str, event_type: str) -> tuple[Handler, ...]:
+    """Return the handlers that want an event, in the order in which they run.
+
+    Args:
+        source: The source's name.
+        event_type: The type.
+
+    Raises:
+        Misconfigured: Two of them have one name.
+    """
+    return matching(source, event_type) + _listening()
+
+
+def named(names: Iterable[str]) -> dict[str, Handler]:
+    """Return name → handler for the names, former ones too, that this process knows."""
+    known = {name: handler for handler in (*registered(), *_listening()) for name in handler.names}
+    return {name: known[name] for name in names if name in known}
+
+
+def lease_seconds(handlers: Iterable[Handler], source: Source) -> float:
+    """Return how long a run of the handlers may take, in seconds."""
+    return max([source.lease, *(handler.lease or 0 for handler in handlers)])

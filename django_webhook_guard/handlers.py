@@ -1,0 +1,161 @@
+"""The registry of business work."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from inspect import iscoroutinefunction
+from typing import Any, TypeVar
+
+from asgiref.sync import async_to_sync
+
+from django_webhook_guard.exceptions import Misconfigured
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+#: The name under which all receivers of ``webhook_received`` together are one handler.
+SIGNAL = "signal"
+MAX_NAME = 255
+
+
+@dataclass(frozen=True, kw_only=True)
+class Handler:
+    """One unit of business work and of retry.
+
+    Args:
+        name: What checkpoints keep.
+        formerly: Names before a rename.
+        function: What runs.
+        sources: Names of the sources it takes events of; empty: all.
+        patterns: Patterns of types, matched by ``fnmatchcase``.
+        atomic: Whether it runs inside the fenced transaction.
+        using: The database alias of that transaction; None: the receipts'.
+        lease: How long a run may take, in seconds; None: the source's.
+    """
+
+    name: str
+    function: Callable[..., Any]
+    sources: frozenset[str]
+    patterns: tuple[str, ...]
+    formerly: tuple[str, ...] = ()
+    atomic: bool = True
+    using: str | None = None
+    lease: float | None = None
+
+    def matches(self, source: str, event_type: str) -> bool:
+        """Tell whether the handler wants an event; a missing type is matched by ``*`` only."""
+        if self.sources and source not in self.sources:
+            return False
+        if not event_type:
+            return "*" in self.patterns
+        return any(fnmatchcase(event_type, pattern) for pattern in self.patterns)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The name and the former ones."""
+        return (self.name, *self.formerly)
+
+    def call(self, event: Any) -> Any:
+        """Run the function, an async one on an event loop of its own."""
+        if iscoroutinefunction(self.function):
+            return async_to_sync(self.function)(event)
+        return self.function(event)
+
+
+_registry: list[Handler] = []
+
+
+def webhook_handler(
+    sources: str | Iterable[str],
+    patterns: str | Iterable[str],
+    *,
+    name: str | None = None,
+    formerly: str | Iterable[str] = (),
+    atomic: bool = True,
+    using: str | None = None,
+    lease: float | timedelta | None = None,
+) -> Callable[[Function], Function]:
+    """Register a function as the work to do for events.
+
+    The function takes a ``WebhookEvent``. What it returns as text is kept as the result and shown on the
+    receipt. It runs inside a transaction that commits together with the mark that it ran, so that its effects
+    on that database happen exactly once; its body may run more than once, after a deadlock for example. With
+    ``atomic=False`` it runs outside of any transaction, at least once.
+
+    Args:
+        sources: Name of a source, or several.
+        patterns: Pattern of event types, or several: ``"invoice.*"``; only ``"*"`` matches an event without type.
+        name: What is kept in the database; ``module:qualname`` where it is not given. It must not change
+            while receipts are open, or the old one goes into ``formerly``.
+        formerly: Names before a rename.
+        atomic: Whether it runs inside the transaction.
+        using: The database alias of its effects; by default the receipts'.
+        lease: How long it may run, in seconds or as a timedelta; by default the source's ``LEASE``.
+
+    Raises:
+        ImproperlyConfigured: An empty list, a name over 255 characters or the reserved ``signal``, or a lease
+            that is not positive.
+    """
+    seconds = lease.total_seconds() if isinstance(lease, timedelta) else lease
+
+    def register(function: Function) -> Function:
+        handler = Handler(
+            name=name or f"{function.__module__}:{function.__qualname__}",
+            function=function,
+            sources=frozenset(_listed(sources)),
+            patterns=tuple(_listed(patterns)),
+            formerly=tuple(_listed(formerly)),
+            atomic=atomic,
+            using=using,
+            lease=seconds,
+        )
+        _check(handler)
+        _registry.append(handler)
+        matching.cache_clear()
+        return function
+
+    return register
+
+
+def _listed(value: str | Iterable[str]) -> list[str]:
+    return [value] if isinstance(value, str) else list(value)
+
+
+def _check(handler: Handler) -> None:
+    where = f"webhook_handler {handler.name!r}"
+    if not handler.sources or not handler.patterns:
+        raise Misconfigured(f"{where}: name at least one source and one type pattern.")
+    if any(len(each) > MAX_NAME or each == SIGNAL for each in handler.names):
+        raise Misconfigured(f"{where}: a name has at most {MAX_NAME} characters and is not {SIGNAL!r}.")
+    if handler.lease is not None and not 0 < handler.lease < float("inf"):
+        raise Misconfigured(f"{where}: lease={handler.lease!r}; give positive seconds.")
+
+
+def registered() -> tuple[Handler, ...]:
+    """Return all handlers in order of registration."""
+    return tuple(_registry)
+
+
+@lru_cache(maxsize=1024)
+def matching(source: str, event_type: str) -> tuple[Handler, ...]:
+    """Return the handlers of an event in order of registration.
+
+    Raises:
+        Misconfigured: Two functions have one name, so that one of them would never run.
+    """
+    found: dict[str, Handler] = {}
+    for handler in _registry:
+        if handler.matches(source, event_type):
+            known = found.setdefault(handler.name, handler)
+            if known.function is not handler.function:
+                raise Misconfigured(
+                    f"Two webhook handlers of source {source!r} are named {handler.name!r}: give one of them name=."
+                )
+    return tuple(found.values())
+
+
+def unregister(*functions: Callable[..., Any]) -> None:
+    """Forget functions, for tests that register their own."""
+    _registry[:] = [handler for handler in _registry if handler.function not in functions]
+    matching.cache_clear()

@@ -1,0 +1,162 @@
+"""The row of an event."""
+
+from datetime import datetime
+from typing import Self
+
+from django.db import models
+from django.db.models import F
+from django.db.models.functions import Now
+from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
+
+
+class Status(models.TextChoices):
+    """Where a receipt is in its life."""
+
+    RECEIVED = "received", _("received")
+    PROCESSING = "processing", _("processing")
+    PROCESSED = "processed", _("processed")
+    FAILED = "failed", _("failed")
+    DEAD = "dead", _("dead")
+    QUARANTINED = "quarantined", _("quarantined")
+    IGNORED = "ignored", _("ignored")
+    DISCARDED = "discarded", _("discarded")
+
+
+class Reason(models.TextChoices):
+    """Why a receipt is in its state."""
+
+    NONE = "", ""
+    REPLAYED = "replayed", _("signed content used before, under another key")
+    KEY_REUSED = "key_reused", _("nonce used before, with another body")
+    EXHAUSTED = "exhausted", _("attempts ran out")
+    GAVE_UP = "gave_up", _("a handler gave up")
+    RETRY_LATER = "retry_later", _("a handler asked to be run later")
+    UNHANDLED = "unhandled", _("no handler wants this type")
+    SKIPPED = "skipped", _("every handler skipped it")
+
+
+class ReceiptQuerySet(models.QuerySet["WebhookReceipt"]):
+    """The states by name, and the changes that a person makes to many receipts."""
+
+    def open(self) -> Self:
+        """Receipts that somebody still owes a run."""
+        return self.filter(status__in=[Status.RECEIVED, Status.PROCESSING, Status.FAILED])
+
+    def failed(self) -> Self:
+        return self.filter(status=Status.FAILED)
+
+    def dead(self) -> Self:
+        return self.filter(status=Status.DEAD)
+
+    def due(self) -> Self:
+        """Open receipts whose next moment has come, by the database's clock, the oldest first."""
+        return self.open().filter(due_at__lte=Now()).order_by("due_at")
+
+    def for_event(self, source: str, event_id: str) -> Self:
+        """Receipts of a source with an event id."""
+        return self.filter(source=source, event_id=event_id)
+
+    def for_object(self, source: str, object_key: str) -> Self:
+        """Receipts of a source about an object, in the order in which they came."""
+        return self.filter(source=source, object_key=object_key).order_by("received_at", "pk")
+
+
+class WebhookReceipt(models.Model):
+    """One event: its evidence as it came, and what became of it."""
+
+    fingerprint = models.CharField(_("fingerprint"), max_length=64, editable=False)
+    source = models.CharField(_("source"), max_length=100)
+    tenant = models.CharField(_("tenant"), max_length=255, null=True, blank=True)  # noqa: DJ001 - none is not ""
+    event_id = models.CharField(_("event id"), max_length=255, blank=True)
+    event_type = models.CharField(_("event type"), max_length=255, blank=True)
+    object_key = models.CharField(_("object"), max_length=255, blank=True)
+    idempotency_key = models.CharField(_("idempotency key"), max_length=1000, blank=True)
+    key_origin = models.CharField(_("origin of the key"), max_length=16)
+    key_id = models.CharField(_("signing key"), max_length=64, blank=True)
+    request_id = models.CharField(_("request id"), max_length=128, blank=True)
+
+    status = models.CharField(_("status"), max_length=16, choices=Status)
+    reason = models.CharField(_("reason"), max_length=32, choices=Reason, blank=True)
+    result = models.TextField(_("result"), blank=True)
+    handlers = models.JSONField(_("handlers"), default=list)
+    last_handler = models.CharField(_("last handler"), max_length=255, blank=True)
+    attempts = models.PositiveIntegerField(_("attempts"), default=0)
+    excused = models.PositiveIntegerField(_("attempts that do not count"), default=0)
+    deliveries = models.PositiveIntegerField(_("deliveries counted"), default=1)
+
+    signed_at = models.DateTimeField(_("signed at"), null=True, blank=True)
+    occurred_at = models.DateTimeField(_("occurred at"), null=True, blank=True)
+    received_at = models.DateTimeField(_("received at"))
+    last_delivered_at = models.DateTimeField(_("last delivered at"))
+    processed_at = models.DateTimeField(_("finished at"), null=True, blank=True)
+    budget_from = models.DateTimeField(_("budget of attempts since"))
+    due_at = models.DateTimeField(_("due at"), null=True, blank=True)
+    lease_until = models.DateTimeField(_("leased until"), null=True, blank=True)
+
+    headers = models.JSONField(_("headers"), default=dict)
+    body = models.BinaryField(_("body"), null=True)
+    body_digest = models.CharField(_("SHA-256 of the body"), max_length=64)
+    body_size = models.PositiveIntegerField(_("size of the body"))
+
+    objects = ReceiptQuerySet.as_manager()
+
+    class Meta:
+        verbose_name = _("webhook receipt")
+        verbose_name_plural = _("webhook receipts")
+        default_permissions = ("view",)
+        permissions = [("retry_webhookreceipt", _("Can retry failed and dead webhook receipts"))]
+        constraints = [models.UniqueConstraint(fields=["fingerprint"], name="webhook_receipt_fingerprint")]
+        indexes = [
+            models.Index(fields=["received_at"], name="webhook_receipt_received"),
+            models.Index(fields=["source", "received_at"], name="webhook_receipt_source"),
+            models.Index(fields=["status", "received_at"], name="webhook_receipt_status"),
+            models.Index(fields=["event_id"], name="webhook_receipt_event"),
+            models.Index(fields=["due_at"], name="webhook_receipt_due"),
+            models.Index(fields=["source", "object_key"], name="webhook_receipt_object"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.source} {self.event_type or '-'} {self.reference}"
+
+    @property
+    def reference(self) -> str:
+        """What the sender was told: the first 16 hex of the fingerprint."""
+        return self.fingerprint[:16]
+
+    @property
+    def raw_body(self) -> bytes | None:
+        """The body as it came, whatever type the driver gives."""
+        return None if self.body is None else bytes(self.body)
+
+    @property
+    def retryable(self) -> bool:
+        """Whether a person may have it run again."""
+        return self.status in (Status.FAILED, Status.DEAD)
+
+    def make_due(self) -> bool:
+        """Give a failed or dead receipt a new budget of attempts and make it due now.
+
+        Conditional on status and attempt number as this object read them, so of two people, or of a person
+        and a running attempt, one wins.
+
+        Returns:
+            Whether it was this call that did it.
+        """
+        rows = type(self)._base_manager.using(self._state.db)
+        if not self.retryable:
+            return False
+        changed = rows.filter(pk=self.pk, status=self.status, attempts=self.attempts).update(
+            status=Status.RECEIVED,
+            reason=Reason.NONE,
+            excused=F("attempts"),
+            budget_from=Now(),
+            due_at=Now(),
+            lease_until=None,
+            processed_at=None,
+        )
+        return bool(changed)
+
+    def age(self, now: datetime | None = None) -> float:
+        """Seconds since the event was received."""
+        return ((now or timezone.now()) - self.received_at).total_seconds()

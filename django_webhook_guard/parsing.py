@@ -1,0 +1,159 @@
+"""Strict readers of a verified body: the same answer on every Python, and no value that two readers see differently."""
+
+import json
+import re
+from collections.abc import Mapping
+from email.parser import BytesParser
+from email.policy import HTTP
+from typing import Any, NoReturn
+from urllib.parse import parse_qsl
+
+from django_webhook_guard.exceptions import MalformedContent
+
+#: Own limits, because those of the interpreter differ from version to version.
+MAX_DEPTH = 100
+MAX_DIGITS = 1000
+MAX_FIELDS = 1000
+
+_BOM = b"\xef\xbb\xbf"
+#: A string (also one that never ends), or one bracket; every alternative consumes, so the scan is linear.
+_STRING_OR_BRACKET = re.compile(rb'"(?:[^"\\]|\\(?:.|\Z))*(?:"|\Z)|[\[\]{}]', re.DOTALL)
+
+FormData = dict[str, str | list[str]]
+
+
+def parse_json(body: bytes) -> Any:
+    """Read JSON as RFC 8259 and RFC 7493 (I-JSON) have it, and nothing that is not in them.
+
+    UTF-8 with or without byte order mark. NUL and lone surrogates written as escapes survive.
+
+    Args:
+        body: The raw bytes.
+
+    Raises:
+        MalformedContent: Not UTF-8, not JSON, NaN or Infinity (also by overflow), a key given twice,
+            deeper than ``MAX_DEPTH`` or a number longer than ``MAX_DIGITS``.
+    """
+    _check_depth(body)
+    try:
+        return _DECODER.decode(body.decode("utf-8-sig"))
+    except UnicodeDecodeError:
+        raise MalformedContent("the body is not UTF-8") from None
+    except json.JSONDecodeError as error:
+        raise MalformedContent(f"the body is not JSON: {error.msg} at character {error.pos}") from None
+    except RecursionError:
+        raise MalformedContent("the body is nested too deeply") from None
+
+
+def parse_form(body: bytes, content_type: str) -> FormData:
+    """Read a form body, urlencoded or multipart; a field given several times becomes a list.
+
+    Args:
+        body: The raw bytes.
+        content_type: The header's value, which tells the two kinds apart and names the boundary.
+
+    Raises:
+        MalformedContent: Not UTF-8, too many fields, a file, or no boundary.
+    """
+    multipart = media_type(content_type) == "multipart/form-data"
+    pairs = _multipart(body, content_type) if multipart else _urlencoded(body)
+    if len(pairs) > MAX_FIELDS:
+        raise MalformedContent(f"more than {MAX_FIELDS} form fields")
+    data: FormData = {}
+    for name, value in pairs:
+        known = data.get(name)
+        if known is None:
+            data[name] = value
+        elif isinstance(known, list):
+            known.append(value)
+        else:
+            data[name] = [known, value]
+    return data
+
+
+def media_type(content_type: str) -> str:
+    """Return the media type of a Content-Type header without its parameters, in lower case."""
+    return content_type.partition(";")[0].strip().lower()
+
+
+def is_form(content_type: str) -> bool:
+    """Tell whether a Content-Type header names a kind of form."""
+    return media_type(content_type) in ("application/x-www-form-urlencoded", "multipart/form-data")
+
+
+def _check_depth(body: bytes) -> None:
+    if body.count(b"[") + body.count(b"{") <= MAX_DEPTH:
+        return
+    depth = 0
+    for match in _STRING_OR_BRACKET.finditer(body):
+        token = match[0]
+        if token in (b"[", b"{"):
+            depth += 1
+            if depth > MAX_DEPTH:
+                raise MalformedContent(f"nested deeper than {MAX_DEPTH} levels")
+        elif token in (b"]", b"}"):
+            depth -= 1
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    data = dict(pairs)
+    if len(data) != len(pairs):
+        raise MalformedContent("a key is given twice in one object")
+    return data
+
+
+def _integer(text: str) -> int:
+    if len(text) > MAX_DIGITS:
+        raise MalformedContent(f"a number of more than {MAX_DIGITS} digits")
+    return int(text)
+
+
+def _decimal(text: str) -> float:
+    if len(text) > MAX_DIGITS:
+        raise MalformedContent(f"a number of more than {MAX_DIGITS} digits")
+    number = float(text)
+    if number in (float("inf"), float("-inf")):
+        raise MalformedContent("a number too large for a double")
+    return number
+
+
+def _constant(text: str) -> NoReturn:
+    raise MalformedContent(f"{text} is not JSON")
+
+
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_unique, parse_int=_integer, parse_float=_decimal, parse_constant=_constant
+)
+
+
+def _urlencoded(body: bytes) -> list[tuple[str, str]]:
+    try:
+        text = body.removeprefix(_BOM).decode("utf-8")
+        return parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=MAX_FIELDS)
+    except ValueError:  # UnicodeDecodeError among them
+        raise MalformedContent("the form is not urlencoded UTF-8, or has too many fields") from None
+
+
+def _multipart(body: bytes, content_type: str) -> list[tuple[str, str]]:
+    if any(character in content_type for character in "\r\n\0"):
+        raise MalformedContent("Content-Type is not a header value")
+    head = b"Content-Type: " + content_type.encode("latin-1", "replace") + b"\r\n\r\n"
+    try:
+        message = BytesParser(policy=HTTP).parsebytes(head + body)
+        parts = list(message.iter_parts()) if message.is_multipart() else []
+        if not parts or message.defects:
+            raise MalformedContent("the multipart form cannot be read")
+        return [_field(part) for part in parts]
+    except (ValueError, LookupError, RecursionError, AttributeError, TypeError) as error:
+        if isinstance(error, MalformedContent):
+            raise
+        raise MalformedContent("the multipart form cannot be read") from None
+
+
+def _field(part: Any) -> tuple[str, str]:
+    disposition: Mapping[str, str] = getattr(part["Content-Disposition"], "params", {})
+    name = disposition.get("name")
+    if name is None or part.is_multipart() or "filename" in disposition:
+        raise MalformedContent("a part of the multipart form is no plain field")
+    value = part.get_payload(decode=True)
+    return name, value.decode("utf-8")

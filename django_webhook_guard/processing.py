@@ -1,0 +1,521 @@
+"""One attempt: run the open handlers of a leased receipt, and record how they ended.
+
+First run, sender's retry, sweeper and admin all come through here. The order inside an atomic handler's
+transaction is handler, checkpoint, fence: a fence at the start would hold the receipt's row for the handler's
+whole run, and then even the inserts of copies wait on it.
+"""
+
+import logging
+import time
+import traceback
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from random import uniform
+from typing import Any
+
+from django.db import DatabaseError, connections, transaction
+from django.utils import timezone
+
+from django_webhook_guard import statements
+from django_webhook_guard.conf import Source, receipts_alias, source_of
+from django_webhook_guard.events import WebhookEvent, lease_seconds, named, wanted
+from django_webhook_guard.exceptions import GiveUp, NoHandlerHere, RetryLater, Skip
+from django_webhook_guard.handlers import Handler
+from django_webhook_guard.models import WebhookAttempt, WebhookReceipt
+from django_webhook_guard.signals import webhook_dead, webhook_failed, webhook_processed
+from django_webhook_guard.statements import Row
+from django_webhook_guard.transactions import committed, is_conflict, is_sqlite_lock, repeated
+
+logger = logging.getLogger("django_webhook_guard")
+handlers_logger = logging.getLogger("django_webhook_guard.handlers")
+
+#: How often an atomic handler's transaction is repeated after a deadlock, serialization failure or SQLite lock.
+HANDLER_REPEATS = 3
+MAX_RESULT = 4_096
+MAX_MESSAGE = 4_096
+MAX_TRACEBACK = 32_768
+
+
+class _FencedOut(Exception):
+    """Another attempt has taken over; what this one did must be rolled back."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lease:
+    """The right to run a receipt.
+
+    Args:
+        receipt_id: The receipt.
+        fingerprint: Its fingerprint.
+        source: Its source.
+        event_type: Its type.
+        using: The receipts' database alias.
+        attempt: The number of this run, its fencing token.
+        seconds: How long the lease lasts from each renewal.
+        names: Handlers that the receipt waits for or has run.
+        used: Attempts that count, this one included.
+        budget_age: Seconds since the budget of attempts began.
+        last_handler: The handler whose mark is on the receipt itself.
+        trigger: What began the attempt.
+        actor: Who, as text.
+    """
+
+    receipt_id: int
+    fingerprint: str
+    source: Source
+    event_type: str
+    using: str
+    attempt: int
+    seconds: float
+    names: tuple[str, ...]
+    used: int = 1
+    budget_age: float = 0
+    last_handler: str = ""
+    trigger: str = "delivery"
+    actor: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """How an attempt ended.
+
+    Args:
+        decision: ``processed``, ``ignored``, ``failed``, ``retry_later``, ``gave_up``, or, where another attempt
+            took over, what the row says now: ``duplicate`` or ``busy``.
+        status: The receipt's status.
+        retry_after: Seconds until the next attempt, where there is one.
+    """
+
+    decision: str
+    status: str
+    retry_after: float | None = None
+
+
+@dataclass(frozen=True)
+class _Failure:
+    handler: str
+    error: Exception
+
+
+@dataclass
+class _Progress:
+    """What one attempt has found out so far."""
+
+    marks: dict[str, str]
+    failures: list[_Failure] = field(default_factory=list)
+    afterthoughts: list[_Failure] = field(default_factory=list)
+    closed: Run | None = None
+
+
+# -- doors -------------------------------------------------------------------------------------------------------------
+
+
+def run(receipt_id: int, trigger: str, actor: str = "") -> Run | None:
+    """Run a receipt that is due: received, failed and due, or left behind by a run whose lease is out.
+
+    Args:
+        receipt_id: The receipt.
+        trigger: ``sweeper`` or ``admin``.
+        actor: Who asked for it, as text.
+
+    Returns:
+        How it ended; None where it is gone, not due, not this process's, or somebody was faster.
+
+    Raises:
+        RuntimeError: There is an outer transaction.
+        django.db.OperationalError: The database is away.
+    """
+    using = receipts_alias()
+    row = statements.read_by_id(using, receipt_id)
+    source = source_of(row.source) if row is not None else None
+    if row is None or source is None or not _may_run(row):
+        return None
+    if row.used >= source.retry.max_attempts:
+        return _bury(using, row)
+    handlers = wanted(source.name, row.event_type)
+    seconds = lease_seconds([*handlers, *named(row.handlers).values()], source)
+    names = tuple(dict.fromkeys((*row.handlers, *(handler.name for handler in handlers))))
+
+    def take() -> bool:
+        with committed(using):
+            return statements.lease(using, row, seconds, names)
+
+    if not repeated(take):
+        return None
+    return carry_out(lease_of(row, source, using, seconds, names, trigger, actor))
+
+
+def lease_of(
+    row: Row,
+    source: Source,
+    using: str,
+    seconds: float,
+    names: tuple[str, ...],
+    trigger: str,
+    actor: str = "",
+) -> Lease:
+    """Return the lease that was just taken on a row as it was before."""
+    return Lease(
+        receipt_id=row.id,
+        fingerprint=row.fingerprint,
+        source=source,
+        event_type=row.event_type,
+        using=using,
+        attempt=row.attempts + 1,
+        seconds=seconds,
+        names=names,
+        used=row.used + 1,
+        budget_age=row.budget_age,
+        last_handler=row.last_handler,
+        trigger=trigger,
+        actor=actor,
+    )
+
+
+def carry_out(lease: Lease, event: WebhookEvent | None = None) -> Run:
+    """Run every open handler of a leased receipt, and finish or fail it.
+
+    Args:
+        lease: The lease, held by this process.
+        event: The event where it is at hand; else it is read from the receipt.
+
+    Raises:
+        django.db.OperationalError: The database is away; the lease then runs out by itself.
+    """
+    started_at, clock = timezone.now(), time.monotonic()
+    try:
+        if event is None:
+            receipt = WebhookReceipt.objects.using(lease.using).get(pk=lease.receipt_id)
+            event = WebhookEvent.stored(receipt, lease.source, lease.attempt)
+        progress = _run_open(lease, event)
+        ended = progress.closed or repeated(lambda: _finish(lease, progress, started_at, clock))
+    except _FencedOut:
+        return _fenced_out(lease, started_at, clock)
+    except BaseException as error:
+        if not isinstance(error, Exception):
+            _release(lease)
+        raise
+    if progress.closed is not None and (lease.attempt > 1 or progress.afterthoughts):
+        _record(lease, ended.status, progress.afterthoughts, started_at, clock)
+    _tell(lease, ended, progress)
+    return ended
+
+
+def _may_run(row: Row) -> bool:
+    if row.status == "received":
+        return True
+    if row.status == "failed":
+        return row.due_in is not None and row.due_in <= 0
+    return row.status == "processing" and not row.leased
+
+
+def _bury(using: str, row: Row) -> Run | None:
+    with committed(using):
+        if not statements.bury(using, row):
+            return None
+    webhook_dead.send_robust(
+        sender=WebhookReceipt,
+        receipt_id=row.id,
+        source=row.source,
+        event_type=row.event_type,
+        reason="exhausted",
+    )
+    return Run(decision="failed", status="dead")
+
+
+# -- handlers ----------------------------------------------------------------------------------------------------------
+
+
+def _run_open(lease: Lease, event: WebhookEvent) -> _Progress:
+    handlers, unknown = _handlers_of(lease)
+    progress = _Progress(marks=_marks(lease, handlers) if lease.attempt > 1 else {})
+    todo = [handler for handler in handlers if not progress.marks.keys() & set(handler.names)]
+    unknown = [name for name in unknown if name not in progress.marks]
+    for handler in todo:
+        last = handler is todo[-1] and not progress.failures and not unknown
+        _run_handler(lease, handler, event, progress, last=last)
+        event = event.fresh()
+    return progress
+
+
+def _handlers_of(lease: Lease) -> tuple[list[Handler], list[str]]:
+    """Return the handlers that the receipt waits for, in order, and the names that this process does not know."""
+    by_name = named(lease.names)
+    handlers = {handler.name: handler for handler in wanted(lease.source.name, lease.event_type)}
+    handlers |= {handler.name: handler for handler in by_name.values()}
+    return list(handlers.values()), [name for name in lease.names if name not in by_name]
+
+
+def _marks(lease: Lease, handlers: Iterable[Handler]) -> dict[str, str]:
+    marks = {lease.last_handler: "done"} if lease.last_handler else {}
+    for using in dict.fromkeys([lease.using, *(handler.using or lease.using for handler in handlers)]):
+        marks |= statements.checkpoints(using, lease.fingerprint)
+    return marks
+
+
+def _run_handler(lease: Lease, handler: Handler, event: WebhookEvent, progress: _Progress, *, last: bool) -> None:
+    try:
+        if handler.atomic:
+            _run_atomic(lease, handler, event, progress, last=last)
+        else:
+            result = handler.call(event)
+            repeated(lambda: _checkpoint(lease, handler, "done", _text(result, MAX_RESULT)))
+            progress.marks[handler.name] = "done"
+    except Skip as skip:
+        _end(lease, handler, "skipped", skip, progress)
+    except GiveUp as giving_up:
+        _end(lease, handler, "gave_up", giving_up, progress)
+        progress.failures.append(_Failure(handler.name, giving_up))
+        _log(lease, handler, giving_up)
+    except _FencedOut:
+        raise
+    except Exception as error:
+        progress.failures.append(_Failure(handler.name, error))
+        _log(lease, handler, error)
+
+
+def _end(lease: Lease, handler: Handler, mark: str, error: Exception, progress: _Progress) -> None:
+    text = _text(str(error), MAX_RESULT)
+    repeated(lambda: _checkpoint(lease, handler, mark, text))
+    progress.marks[handler.name] = mark
+
+
+def _run_atomic(lease: Lease, handler: Handler, event: WebhookEvent, progress: _Progress, *, last: bool) -> None:
+    """Run a handler in its fenced transaction, again after a conflict with another transaction."""
+    using = handler.using or lease.using
+    closes = last and using == lease.using
+    for left in range(HANDLER_REPEATS, -1, -1):
+        complete = False
+        try:
+            with transaction.atomic(using=using, durable=True):
+                if connections[using].vendor == "sqlite" and using == lease.using:
+                    _fence(lease)  # a transaction that writes first waits for SQLite's lock instead of failing
+                result = _text(handler.call(event), MAX_RESULT)
+                if closes:
+                    closed = _close_with(lease, handler, result, progress)
+                else:
+                    _mark(lease, handler, "done", result, using)
+                complete = True
+        except _FencedOut:
+            raise
+        except Exception as error:
+            if complete and _is_committed(lease, handler, using):
+                progress.afterthoughts.append(_Failure(handler.name, error))
+                handlers_logger.error(
+                    "webhook handler %s of source %s failed after its commit, which stands",
+                    handler.name, lease.source.name, exc_info=error,
+                )  # fmt: skip
+            elif left and (is_conflict(error) or is_sqlite_lock(error)):
+                time.sleep(uniform(0.005, 0.05))  # noqa: S311 - spreads load, no secret
+                event = event.fresh()
+                continue
+            else:
+                raise
+        progress.marks[handler.name] = "done"
+        if closes:
+            progress.closed = closed
+        return
+
+
+def _fence(lease: Lease) -> None:
+    if not statements.fence(lease.using, lease.receipt_id, lease.attempt, lease.seconds):
+        raise _FencedOut
+
+
+def _mark(lease: Lease, handler: Handler, mark: str, result: str, using: str) -> None:
+    """Write a checkpoint, and last the fence; on another database the checkpoint's unique key is the fence."""
+    if not statements.insert_checkpoint(using, lease.fingerprint, handler.name, mark, result, lease.attempt):
+        raise _FencedOut
+    if using == lease.using:
+        _fence(lease)
+
+
+def _checkpoint(lease: Lease, handler: Handler, mark: str, result: str) -> None:
+    using = handler.using or lease.using
+    with transaction.atomic(using=using, durable=True):
+        _mark(lease, handler, mark, result, using)
+
+
+def _close_with(lease: Lease, handler: Handler, result: str, progress: _Progress) -> Run:
+    """Close the receipt inside the last handler's transaction: fence and mark in one statement."""
+    status, reason = _verdict([*progress.marks.values(), "done"])
+    if not statements.close(
+        lease.using, lease.receipt_id, lease.attempt,
+        status=status, reason=reason, result=result, last_handler=handler.name,
+    ):  # fmt: skip
+        raise _FencedOut
+    return Run(decision="gave_up" if status == "dead" else status, status=status)
+
+
+def _is_committed(lease: Lease, handler: Handler, using: str) -> bool:
+    """Tell, after an error in the commit or behind it, whether the transaction stands."""
+    if handler.name in statements.checkpoints(using, lease.fingerprint):
+        return True
+    row = statements.read_by_id(lease.using, lease.receipt_id)
+    return row is not None and row.attempts == lease.attempt and row.last_handler == handler.name
+
+
+# -- the end of an attempt ---------------------------------------------------------------------------------------------
+
+
+def _verdict(marks: Iterable[str]) -> tuple[str, str]:
+    """Return status and reason of a receipt whose handlers have all ended."""
+    found = set(marks)
+    if "gave_up" in found:
+        return "dead", "gave_up"
+    return ("processed", "") if "done" in found else ("ignored", "skipped")
+
+
+def _finish(lease: Lease, progress: _Progress, started_at: datetime, clock: float) -> Run:
+    """Close the receipt if nothing is open, else record the failure; decided by the stored checkpoints."""
+    handlers, unknown = _handlers_of(lease)
+    marks = _marks(lease, handlers)
+    is_open = any(not marks.keys() & set(handler.names) for handler in handlers)
+    missing = [name for name in unknown if name not in marks]
+    with transaction.atomic(using=lease.using, durable=True):
+        if marks and not is_open and not missing:
+            status, reason = _verdict(marks.values())
+            if not statements.close(lease.using, lease.receipt_id, lease.attempt, status=status, reason=reason):
+                raise _FencedOut
+            ended = Run(decision="gave_up" if status == "dead" else status, status=status)
+        else:
+            ended = _fail(lease, progress, missing)
+        if lease.attempt > 1 or progress.failures or progress.afterthoughts:
+            failures = [*progress.failures, *progress.afterthoughts]
+            _insert_attempt(lease, ended.status, failures, started_at, clock)
+    return ended
+
+
+def _fail(lease: Lease, progress: _Progress, missing: list[str]) -> Run:
+    failed = [each.error for each in progress.failures if not isinstance(each.error, GiveUp)]
+    if not failed:
+        known = ", ".join(missing) or lease.event_type
+        error = NoHandlerHere(f"no handler here for {known}: deploy it, or discard the receipt")
+        progress.failures.append(_Failure(missing[0] if missing else "", error))
+        handlers_logger.error("webhook receipt %s: %s", lease.receipt_id, error)
+        failed = [error]
+    later = [error for error in failed if isinstance(error, RetryLater)]
+    excused = len(later) == len(failed)
+    policy = lease.source.retry
+    if policy.exhausted(used=lease.used - excused, age=lease.budget_age):
+        if not statements.close(lease.using, lease.receipt_id, lease.attempt, status="dead", reason="exhausted"):
+            raise _FencedOut
+        return Run(decision="failed", status="dead")
+    asked = [error.after for error in later if error.after is not None]
+    wait = max(asked) if excused and asked else policy.delay(lease.used)
+    if not statements.fail(
+        lease.using, lease.receipt_id, lease.attempt,
+        wait=wait, reason="retry_later" if excused else "", excuse=excused,
+    ):  # fmt: skip
+        raise _FencedOut
+    return Run(decision="retry_later" if excused else "failed", status="failed", retry_after=wait)
+
+
+def _fenced_out(lease: Lease, started_at: datetime, clock: float) -> Run:
+    """Answer for a run that lost its lease from the row as it is now."""
+    logger.warning(
+        "webhook receipt %s: attempt %s lost its lease, what it did was rolled back; LEASE may be too short",
+        lease.receipt_id,
+        lease.attempt,
+    )
+    _record(lease, "fenced", [], started_at, clock)
+    row = statements.read_by_id(lease.using, lease.receipt_id)
+    if row is None or row.status in ("processed", "ignored", "discarded"):
+        return Run(decision="duplicate", status=row.status if row else "")
+    if row.status == "dead" and row.reason != "exhausted":
+        return Run(decision="duplicate", status=row.status)
+    wait = row.lease_left if row.status == "processing" else row.due_in
+    return Run(decision="busy", status=row.status, retry_after=max(wait or 0, 1))
+
+
+def _release(lease: Lease) -> None:
+    """Let the receipt go when the process is told to stop in the middle of a run."""
+    try:
+        with committed(lease.using):
+            statements.let_go(lease.using, lease.receipt_id, lease.attempt)
+    except DatabaseError:
+        logger.warning("webhook receipt %s: the lease could not be released, it will run out", lease.receipt_id)
+
+
+# -- what is written down and told -------------------------------------------------------------------------------------
+
+
+def _record(lease: Lease, outcome: str, failures: list[_Failure], started_at: datetime, clock: float) -> None:
+    """Keep a run that changed nothing on the receipt any more; the outcome stands without it."""
+    try:
+        with committed(lease.using):
+            _insert_attempt(lease, outcome, failures, started_at, clock)
+    except DatabaseError as error:
+        logger.warning("webhook receipt %s: attempt could not be recorded (%s)", lease.receipt_id, type(error).__name__)
+
+
+def _insert_attempt(lease: Lease, outcome: str, failures: list[_Failure], started_at: datetime, clock: float) -> None:
+    first = failures[0] if failures else None
+    shown = "\n".join(f"{each.handler}:\n{''.join(traceback.format_exception(each.error))}" for each in failures)
+    WebhookAttempt.objects.using(lease.using).create(
+        receipt_id=lease.receipt_id,
+        number=lease.attempt,
+        trigger=lease.trigger,
+        actor=_text(lease.actor, 255),
+        outcome=outcome,
+        handler=_text(failing_name(first.handler, first.error), 255) if first else "",
+        error_class=_text(f"{type(first.error).__module__}.{type(first.error).__qualname__}", 255) if first else "",
+        message=_text(lease.source.redacted(str(first.error)), MAX_MESSAGE) if first else "",
+        traceback=_text(lease.source.redacted(shown), MAX_TRACEBACK),
+        release=_text(lease.source.release, 100),
+        started_at=started_at,
+        duration_ms=min(int((time.monotonic() - clock) * 1000), 2**31 - 1),
+    )
+
+
+def failing_name(handler: str, error: BaseException) -> str:
+    """Return the handler's name, with the receiver that raised where the handler is the signal's."""
+    step = error.__traceback__
+    while step is not None and step.tb_next is not None:
+        if step.tb_frame.f_globals.get("__name__") == "django.dispatch.dispatcher":
+            code = step.tb_next.tb_frame
+            if code.f_globals.get("__name__") != "django.dispatch.dispatcher":
+                return f"{handler} ({code.f_globals.get('__name__')}:{code.f_code.co_qualname})"
+        step = step.tb_next
+    return handler
+
+
+def _text(value: Any, limit: int) -> str:
+    """Return text that every database takes: no NUL, no lone surrogate, cut at a limit."""
+    if value is None:
+        return ""
+    text = str(value).replace("\0", "\N{REPLACEMENT CHARACTER}")
+    if not text.isascii():
+        text = text.encode("utf-8", "replace").decode()
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def _log(lease: Lease, handler: Handler, error: Exception) -> None:
+    if isinstance(error, RetryLater):
+        handlers_logger.info("webhook handler %s of source %s asked to run later", handler.name, lease.source.name)
+        return
+    handlers_logger.error(
+        "webhook handler %s of source %s failed: receipt %s, attempt %s",
+        failing_name(handler.name, error), lease.source.name, lease.receipt_id, lease.attempt,
+        exc_info=error,
+    )  # fmt: skip
+
+
+def _tell(lease: Lease, ended: Run, progress: _Progress) -> None:
+    """Tell onlookers; nothing that they do changes an outcome."""
+    about: dict[str, Any] = {
+        "receipt_id": lease.receipt_id, "source": lease.source.name, "event_type": lease.event_type,
+    }  # fmt: skip
+    answers: list[tuple[Any, Any]] = []
+    if ended.status == "processed":
+        answers = webhook_processed.send_robust(sender=WebhookReceipt, **about)
+    if progress.failures:
+        first = progress.failures[0].error
+        answers += webhook_failed.send_robust(sender=WebhookReceipt, attempt=lease.attempt, error=first, **about)
+    if ended.status == "dead":
+        reason = "gave_up" if ended.decision == "gave_up" else "exhausted"
+        answers += webhook_dead.send_robust(sender=WebhookReceipt, reason=reason, **about)
+    for receiver, answer in answers:
+        if isinstance(answer, Exception):
+            logger.error("receiver %r of a webhook signal failed", receiver, exc_info=answer)

@@ -1,0 +1,500 @@
+"""The hot path's statements. Nothing else in the package speaks SQL.
+
+Each function is one statement, so that it needs no transaction of its own. Leases and due times go by the
+database's clock; times that are compared are turned into seconds there as well. The rules that every write keeps:
+
+* a run's writes name its attempt number and ``processing``;
+* every other write names attempt number and status as it read them.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import lru_cache
+from typing import Any
+
+from django.db import IntegrityError, connections
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from django_webhook_guard.identity import digest
+from django_webhook_guard.models import WebhookCheckpoint, WebhookReceipt, WebhookSeen
+from django_webhook_guard.transactions import is_unique_violation
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewReceipt:
+    """A receipt to be inserted. A lease of zero seconds means: not leased.
+
+    Args:
+        lease: Seconds of the lease that it is born with, or None; then it is born finished or held.
+        finished: Whether its life ends with the insert.
+    """
+
+    fingerprint: str
+    source: str
+    tenant: str | None
+    event_id: str
+    event_type: str
+    object_key: str
+    idempotency_key: str
+    key_origin: str
+    key_id: str
+    request_id: str
+    status: str
+    reason: str
+    handlers: Sequence[str]
+    attempts: int
+    signed_at: datetime | None
+    occurred_at: datetime | None
+    received_at: datetime
+    headers: dict[str, str] = field(repr=False)
+    body: bytes = field(repr=False)
+    body_digest: str
+    lease: float | None = None
+    finished: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """A receipt as a statement read it; times are in seconds by the database's clock.
+
+    Args:
+        lease_left: Until the lease ends; negative: it is out.
+        due_in: Until it is due; negative: it is.
+        finished_ago: Since it finished.
+        counted_ago: Since a delivery was last counted.
+        budget_age: Since its budget of attempts began.
+    """
+
+    id: int
+    fingerprint: str
+    source: str
+    event_type: str
+    status: str
+    reason: str
+    attempts: int
+    excused: int
+    handlers: tuple[str, ...]
+    last_handler: str
+    body_digest: str
+    lease_left: float | None
+    due_in: float | None
+    finished_ago: float | None
+    counted_ago: float
+    budget_age: float
+
+    @property
+    def used(self) -> int:
+        """Attempts that count."""
+        return self.attempts - self.excused
+
+    @property
+    def leased(self) -> bool:
+        """Whether somebody holds a live lease."""
+        return self.status == "processing" and self.lease_left is not None and self.lease_left >= 0
+
+
+@dataclass(frozen=True)
+class Inserted:
+    """What an insert found: the new row's id, or the row that was there, or neither: it must be read."""
+
+    id: int | None
+    row: Row | None
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """What the three databases write differently."""
+
+    now: str
+    later: str
+    until: str
+    json: str
+
+
+_DIALECTS = {
+    "postgresql": Dialect(
+        now="clock_timestamp()",
+        later="clock_timestamp() + %s * interval '1 second'",
+        until="EXTRACT(EPOCH FROM r.{0} - clock_timestamp())",
+        json="%s::jsonb",
+    ),
+    "mysql": Dialect(
+        now="UTC_TIMESTAMP(6)",
+        later="UTC_TIMESTAMP(6) + INTERVAL ROUND(%s * 1000000) MICROSECOND",
+        until="TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), r.{0}) / 1000000",
+        json="%s",
+    ),
+    "sqlite": Dialect(
+        now="strftime('%%Y-%%m-%%d %%H:%%M:%%f', 'now')",
+        later="strftime('%%Y-%%m-%%d %%H:%%M:%%f', 'now', %s || ' seconds')",
+        until="(julianday(r.{0}) - julianday('now')) * 86400",
+        json="%s",
+    ),
+}
+
+_PLAIN = (
+    "fingerprint", "source", "tenant", "event_id", "event_type", "object_key", "idempotency_key", "key_origin",
+    "key_id", "request_id", "status", "reason", "attempts", "body_digest",
+)  # fmt: skip
+_TIMES = ("signed_at", "occurred_at", "received_at")
+_READ = (
+    "id", "fingerprint", "source", "event_type", "status", "reason", "attempts", "excused", "handlers",
+    "last_handler", "body_digest",
+)  # fmt: skip
+_UNTIL = ("lease_until", "due_at", "processed_at", "last_delivered_at", "budget_from")
+
+
+def _dialect(connection: BaseDatabaseWrapper) -> Dialect:
+    return _DIALECTS[connection.vendor]
+
+
+def _execute(using: str, sql: str, params: Sequence[Any]) -> int:
+    with connections[using].cursor() as cursor:
+        cursor.execute(sql, params)
+        return int(cursor.rowcount)
+
+
+# -- the claim ---------------------------------------------------------------------------------------------------------
+
+
+def insert(using: str, new: NewReceipt) -> Inserted:
+    """Insert a receipt, or find out that its fingerprint has one.
+
+    On PostgreSQL one statement inserts or reads. Elsewhere, and where the winner's row is not visible yet, the
+    caller reads in a new statement.
+
+    Args:
+        using: The database alias.
+        new: The receipt.
+
+    Raises:
+        django.db.IntegrityError: Another constraint than the fingerprint's is broken.
+    """
+    connection = connections[using]
+    parameters = _parameters(connection, new)
+    sql = _insert_sql(connection.vendor, new.lease is not None, new.finished)
+    with connection.cursor() as cursor:
+        if connection.vendor == "postgresql":
+            cursor.execute(sql, [*parameters, new.fingerprint])
+            won, *values = cursor.fetchone()
+            return Inserted(won, _row(values) if values[0] is not None else None)
+        try:
+            cursor.execute(sql, parameters)
+        except IntegrityError as error:
+            if not is_unique_violation(error):
+                raise
+            return Inserted(None, None)
+        return Inserted(int(cursor.lastrowid), None)
+
+
+def read(using: str, fingerprint: str) -> Row | None:
+    """Read the receipt of a fingerprint."""
+    return _read_where(using, "fingerprint", fingerprint)
+
+
+def read_by_id(using: str, receipt_id: int) -> Row | None:
+    """Read a receipt by its number."""
+    return _read_where(using, "id", receipt_id)
+
+
+def _read_where(using: str, column: str, value: Any) -> Row | None:
+    connection = connections[using]
+    with connection.cursor() as cursor:
+        cursor.execute(_read_sql(connection.vendor, column), [value])
+        values = cursor.fetchone()
+    return _row(values) if values is not None else None
+
+
+@lru_cache
+def _columns(vendor: str) -> str:
+    until = _DIALECTS[vendor].until
+    return ", ".join([f"r.{name}" for name in _READ] + [until.format(name) for name in _UNTIL])
+
+
+@lru_cache
+def _read_sql(vendor: str, column: str) -> str:
+    table = WebhookReceipt._meta.db_table
+    return f"SELECT {_columns(vendor)} FROM {table} r WHERE r.{column} = %s"  # noqa: S608 - no value in it
+
+
+@lru_cache
+def _insert_sql(vendor: str, leased: bool, finished: bool) -> str:
+    dialect, table = _DIALECTS[vendor], WebhookReceipt._meta.db_table
+    columns = dict.fromkeys((*_PLAIN, *_TIMES, "body", "body_size"), "%s")
+    columns |= {"handlers": dialect.json, "headers": dialect.json}
+    columns |= dict.fromkeys(("lease_until", "due_at"), dialect.later if leased else "NULL")
+    columns |= {
+        "budget_from": dialect.now,
+        "last_delivered_at": dialect.now,
+        "processed_at": dialect.now if finished else "NULL",
+        "result": "''",
+        "last_handler": "''",
+        "excused": "0",
+        "deliveries": "1",
+    }
+    sql = f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({', '.join(columns.values())})"  # noqa: S608
+    if vendor != "postgresql":
+        return sql
+    return (
+        f"WITH new AS ({sql} ON CONFLICT (fingerprint) DO NOTHING RETURNING id) "  # noqa: S608 - no value in it
+        f"SELECT (SELECT id FROM new), {_columns(vendor)} FROM (SELECT 1) one "
+        f"LEFT JOIN {table} r ON r.fingerprint = %s"
+    )
+
+
+def _parameters(connection: BaseDatabaseWrapper, new: NewReceipt) -> list[Any]:
+    adapt = connection.ops.adapt_datetimefield_value
+    values: list[Any] = [getattr(new, name) for name in _PLAIN]
+    values += [adapt(getattr(new, name)) for name in _TIMES]
+    values += [connection.Database.Binary(new.body), len(new.body)]  # type: ignore[attr-defined]
+    values += [json.dumps(list(new.handlers)), json.dumps(new.headers)]
+    if new.lease is not None:
+        values += [new.lease, new.lease]
+    return values
+
+
+def _row(values: Sequence[Any]) -> Row:
+    (id_, fingerprint, source, event_type, status, reason, attempts, excused, handlers, last, body_digest,
+     lease, due, finished, counted, budget) = values  # fmt: skip
+    return Row(
+        id=id_,
+        fingerprint=fingerprint,
+        source=source,
+        event_type=event_type,
+        status=status,
+        reason=reason,
+        attempts=attempts,
+        excused=excused,
+        handlers=tuple(json.loads(handlers) if isinstance(handlers, str | bytes) else handlers),
+        last_handler=last,
+        body_digest=body_digest,
+        lease_left=None if lease is None else float(lease),
+        due_in=None if due is None else float(due),
+        finished_ago=None if finished is None else -float(finished),
+        counted_ago=-float(counted),
+        budget_age=-float(budget),
+    )
+
+
+# -- seen messages -----------------------------------------------------------------------------------------------------
+
+
+def insert_seen(using: str, seen_digest: str, fingerprint: str, keep_for: float | None) -> bool:
+    """Remember a signed message.
+
+    Args:
+        using: The database alias.
+        seen_digest: The digest of the authenticated content.
+        fingerprint: The event that it reported.
+        keep_for: Seconds until the row may go; None: as long as its receipt.
+
+    Returns:
+        False where it was remembered already.
+
+    Raises:
+        django.db.IntegrityError: Another constraint is broken.
+    """
+    connection = connections[using]
+    dialect, table = _dialect(connection), WebhookSeen._meta.db_table
+    expires = "NULL" if keep_for is None else dialect.later
+    sql = f"INSERT INTO {table} (digest, fingerprint, expires_at) VALUES (%s, %s, {expires})"  # noqa: S608
+    if connection.vendor == "postgresql":
+        sql += " ON CONFLICT (digest) DO NOTHING"
+    params = [seen_digest, fingerprint] + ([] if keep_for is None else [keep_for])
+    try:
+        return _execute(using, sql, params) == 1
+    except IntegrityError as error:
+        if not is_unique_violation(error):
+            raise
+        return False
+
+
+def read_seen(using: str, seen_digest: str) -> str | None:
+    """Return the fingerprint under which a signed message was accepted, or None."""
+    with connections[using].cursor() as cursor:
+        cursor.execute(f"SELECT fingerprint FROM {WebhookSeen._meta.db_table} WHERE digest = %s", [seen_digest])  # noqa: S608
+        found = cursor.fetchone()
+    return found[0] if found else None
+
+
+# -- the lease ---------------------------------------------------------------------------------------------------------
+
+
+def lease(using: str, row: Row, seconds: float, handlers: Sequence[str]) -> bool:
+    """Take the right to run a receipt, as it was read, and count the attempt.
+
+    Args:
+        using: The database alias.
+        row: The receipt as it was read.
+        seconds: How long the lease lasts.
+        handlers: The names of all handlers that are wanted, now and at earlier times.
+
+    Returns:
+        Whether this call got it.
+    """
+    dialect = _dialect(connections[using])
+    sql = (
+        f"UPDATE {WebhookReceipt._meta.db_table} SET status = 'processing', reason = '', attempts = attempts + 1, "  # noqa: S608
+        f"processed_at = NULL, handlers = {dialect.json}, lease_until = {dialect.later}, due_at = {dialect.later} "
+        f"WHERE id = %s AND attempts = %s AND status = %s"
+    )
+    params = [json.dumps(list(handlers)), seconds, seconds, row.id, row.attempts, row.status]
+    return _execute(using, sql + _lease_is_out(dialect, row), params) == 1
+
+
+def bury(using: str, row: Row) -> bool:
+    """Write a receipt dead whose budget is spent and whose last run never came back.
+
+    Returns:
+        Whether this call did it.
+    """
+    dialect = _dialect(connections[using])
+    sql = (
+        f"UPDATE {WebhookReceipt._meta.db_table} SET status = 'dead', reason = 'exhausted', "  # noqa: S608
+        f"processed_at = {dialect.now}, due_at = NULL, lease_until = NULL "
+        f"WHERE id = %s AND attempts = %s AND status = %s"
+    )
+    return _execute(using, sql + _lease_is_out(dialect, row), [row.id, row.attempts, row.status]) == 1
+
+
+def _lease_is_out(dialect: Dialect, row: Row) -> str:
+    return f" AND lease_until < {dialect.now}" if row.status == "processing" else ""
+
+
+def count(using: str, row: Row) -> None:
+    """Count a delivery on a receipt that nobody runs, unless it has moved on since it was read."""
+    dialect = _dialect(connections[using])
+    sql = (
+        f"UPDATE {WebhookReceipt._meta.db_table} SET deliveries = deliveries + 1, "  # noqa: S608
+        f"last_delivered_at = {dialect.now} WHERE id = %s AND attempts = %s AND status = %s"
+    )
+    _execute(using, sql, [row.id, row.attempts, row.status])
+
+
+# -- the run -----------------------------------------------------------------------------------------------------------
+
+_MINE = "WHERE id = %s AND attempts = %s AND status = 'processing'"
+
+
+def fence(using: str, receipt_id: int, attempt: int, seconds: float) -> bool:
+    """Prove that the attempt still holds the receipt, and renew its lease.
+
+    Returns:
+        False where another attempt has taken over: everything must be rolled back.
+    """
+    later = _dialect(connections[using]).later
+    sql = f"UPDATE {WebhookReceipt._meta.db_table} SET lease_until = {later}, due_at = {later} {_MINE}"  # noqa: S608
+    return _execute(using, sql, [seconds, seconds, receipt_id, attempt]) == 1
+
+
+def close(
+    using: str,
+    receipt_id: int,
+    attempt: int,
+    *,
+    status: str,
+    reason: str = "",
+    result: str | None = None,
+    last_handler: str | None = None,
+) -> bool:
+    """Finish a receipt; inside a handler's transaction this is its fence and its mark in one.
+
+    Args:
+        using: The database alias.
+        receipt_id: The receipt.
+        attempt: The number of the run that closes it.
+        status: ``processed``, ``ignored`` or ``dead``.
+        reason: A code.
+        result: What is shown on the receipt; None leaves what is there.
+        last_handler: The handler whose mark this is; None leaves what is there.
+
+    Returns:
+        False where the attempt does not hold the receipt any more.
+    """
+    now = _dialect(connections[using]).now
+    sql = (
+        f"UPDATE {WebhookReceipt._meta.db_table} SET status = %s, reason = %s, processed_at = {now}, "  # noqa: S608
+        "due_at = NULL, lease_until = NULL"
+    )
+    params: list[Any] = [status, reason]
+    for column, value in (("result", result), ("last_handler", last_handler)):
+        if value is not None:
+            sql += f", {column} = %s"
+            params.append(value)
+    return _execute(using, f"{sql} {_MINE}", [*params, receipt_id, attempt]) == 1
+
+
+def fail(using: str, receipt_id: int, attempt: int, *, wait: float, reason: str = "", excuse: bool = False) -> bool:
+    """Record that an attempt failed and when the next one is due.
+
+    Args:
+        using: The database alias.
+        receipt_id: The receipt.
+        attempt: The number of the run that failed.
+        wait: Seconds until the next attempt.
+        reason: A code.
+        excuse: Whether this attempt does not count.
+
+    Returns:
+        False where the attempt does not hold the receipt any more.
+    """
+    sql = (
+        f"UPDATE {WebhookReceipt._meta.db_table} SET status = 'failed', reason = %s, excused = excused + %s, "  # noqa: S608
+        f"lease_until = NULL, due_at = {_dialect(connections[using]).later} {_MINE}"
+    )
+    return _execute(using, sql, [reason, int(excuse), wait, receipt_id, attempt]) == 1
+
+
+def let_go(using: str, receipt_id: int, attempt: int) -> bool:
+    """End the lease now, so that anybody may take over at once.
+
+    Returns:
+        False where the attempt does not hold the receipt any more.
+    """
+    now = _dialect(connections[using]).now
+    sql = f"UPDATE {WebhookReceipt._meta.db_table} SET lease_until = {now}, due_at = {now} {_MINE}"  # noqa: S608
+    return _execute(using, sql, [receipt_id, attempt]) == 1
+
+
+# -- checkpoints -------------------------------------------------------------------------------------------------------
+
+
+def insert_checkpoint(using: str, fingerprint: str, handler: str, mark: str, result: str, attempt: int) -> bool:
+    """Write how a handler ended.
+
+    Args:
+        using: The database alias of the handler's transaction.
+        fingerprint: The receipt's fingerprint, which is the same on every database.
+        handler: The handler's name.
+        mark: ``done``, ``skipped`` or ``gave_up``.
+        result: What it returned.
+        attempt: The number of the run.
+
+    Returns:
+        False where it has one already; the transaction must be rolled back.
+
+    Raises:
+        django.db.IntegrityError: Another constraint is broken.
+    """
+    now = _dialect(connections[using]).now
+    sql = (
+        f"INSERT INTO {WebhookCheckpoint._meta.db_table} "  # noqa: S608 - no value in it
+        f"(digest, fingerprint, handler, mark, result, attempt, created_at) VALUES (%s, %s, %s, %s, %s, %s, {now})"
+    )
+    try:
+        _execute(using, sql, [digest((fingerprint, handler)), fingerprint, handler, mark, result, attempt])
+    except IntegrityError as error:
+        if not is_unique_violation(error):
+            raise
+        return False
+    return True
+
+
+def checkpoints(using: str, fingerprint: str) -> dict[str, str]:
+    """Return handler → mark of everything that ended for a receipt on one database."""
+    table = WebhookCheckpoint._meta.db_table
+    with connections[using].cursor() as cursor:
+        cursor.execute(f"SELECT handler, mark FROM {table} WHERE fingerprint = %s", [fingerprint])  # noqa: S608
+        return dict(cursor.fetchall())

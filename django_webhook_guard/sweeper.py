@@ -1,0 +1,50 @@
+"""Run whatever is due, of every source that this process knows."""
+
+import logging
+from collections import Counter
+from collections.abc import Callable
+
+from django.db import DatabaseError
+
+from django_webhook_guard import processing
+from django_webhook_guard.conf import receipts_alias, runnable_names
+from django_webhook_guard.exceptions import Misconfigured
+from django_webhook_guard.models import WebhookReceipt
+
+logger = logging.getLogger("django_webhook_guard")
+
+
+def sweep(
+    *,
+    batch: int = 100,
+    source: str | None = None,
+    report: Callable[[int, processing.Run], None] | None = None,
+) -> Counter[str]:
+    """Make one pass over the receipts that are due: received, failed, or left behind by a run that died.
+
+    Several passes may run at once: the lease decides who runs what.
+
+    Args:
+        batch: How many receipts at most.
+        source: Only this source's.
+        report: Called with number and end of each run.
+
+    Returns:
+        How many runs ended in which status.
+    """
+    using = receipts_alias()
+    names = [name for name in runnable_names() if source is None or name == source]
+    due = WebhookReceipt.objects.using(using).due().filter(source__in=names)
+    counts: Counter[str] = Counter()
+    for receipt_id in list(due.values_list("pk", flat=True)[:batch]):
+        try:
+            run = processing.run(receipt_id, "sweeper")
+        except (DatabaseError, Misconfigured) as error:
+            logger.error("webhook receipt %s could not be run: %s", receipt_id, type(error).__name__)
+            counts["postponed"] += 1
+            continue
+        if run is not None:
+            counts[run.status] += 1
+            if report is not None:
+                report(receipt_id, run)
+    return counts

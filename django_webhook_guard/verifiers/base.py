@@ -1,0 +1,75 @@
+"""What every verifier takes and gives."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal, Protocol
+
+from django_webhook_guard.delivery import Delivery
+from django_webhook_guard.secrets import Secret
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verification:
+    """What a proof proved.
+
+    Args:
+        content: The authenticated content: the very bytes that were signed, stamp and nonce included.
+        secret: The secret that made the signature.
+        signed_at: The signed time stamp, aware, or None where the scheme signs none.
+        nonce: The signed nonce, or None.
+    """
+
+    content: bytes = field(repr=False)
+    secret: Secret
+    signed_at: datetime | None = None
+    nonce: str | None = None
+
+
+class Verifier(Protocol):
+    """A pure object: delivery and secrets in, ``Verification`` out, or ``VerificationError``."""
+
+    @property
+    def covers(self) -> frozenset[str]:
+        """Which of body, timestamp, id, nonce, url, path, query, method the proof covers."""
+
+    @property
+    def covered_headers(self) -> frozenset[str]:
+        """Names, in lower case, of the headers that the proof covers."""
+
+    @property
+    def decoding(self) -> str:
+        """How a secret's text becomes a key."""
+
+    def admit(self, delivery: Delivery) -> None:
+        """Look at the headers alone, so that the body of a delivery without proof is never read.
+
+        Raises:
+            VerificationError: The proof is missing or cannot be read.
+        """
+
+    def verify(self, delivery: Delivery, secrets: Iterable[Secret]) -> Verification:
+        """Prove the delivery with one of the secrets.
+
+        Raises:
+            VerificationError: No secret proves it.
+        """
+
+
+Side = Literal["inside", "late", "future"]
+
+
+def check_window(signed_at: datetime | None, now: datetime, tolerance: float | None) -> Side:
+    """Tell where a signed stamp lies: inside the window, before it (late) or after it (future).
+
+    Args:
+        signed_at: The signed stamp; without one everything is inside.
+        now: The receiver's time.
+        tolerance: Half of the window, in seconds; None is the explicit "no window".
+    """
+    if signed_at is None or tolerance is None:
+        return "inside"
+    age = (now - signed_at).total_seconds()
+    if age > tolerance:
+        return "late"
+    return "future" if age < -tolerance else "inside"

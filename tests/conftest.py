@@ -1,0 +1,65 @@
+"""Fixtures for the tests that run in one process."""
+
+from copy import deepcopy
+
+import pytest
+from django.conf import settings as django_settings
+from django.test import Client
+
+from django_webhook_guard.handlers import unregister, webhook_handler
+from tests import senders
+
+
+@pytest.fixture
+def handler():
+    """Register functions as handlers for one test: ``handler("stripe", "invoice.*", name="a")(function)``."""
+    registered = []
+
+    def register(*args, **kwargs):
+        def decorate(function):
+            registered.append(function)
+            return webhook_handler(*args, **kwargs)(function)
+
+        return decorate
+
+    yield register
+    unregister(*registered)
+
+
+@pytest.fixture
+def sources(settings):
+    """Change sources for one test: ``sources(stripe={"TOLERANCE": 60}, fourth={...})``; None removes one."""
+
+    def change(**changes):
+        guard = deepcopy(django_settings.WEBHOOK_GUARD)
+        for name, options in changes.items():
+            name = name.replace("__", "-")
+            if options is None:
+                guard["SOURCES"].pop(name, None)
+            else:
+                guard["SOURCES"][name] = {**guard["SOURCES"].get(name, {}), **options}
+        settings.WEBHOOK_GUARD = guard
+
+    return change
+
+
+@pytest.fixture
+def post():
+    """Post a signed delivery with CSRF enforced: ``post("stripe", {"id": "evt_1", "type": "x"})``.
+
+    ``headers`` replaces the signed ones, ``extra`` adds to them; other arguments go to the signer.
+    """
+    client = Client(enforce_csrf_checks=True)
+
+    def send(source, content, *, path=None, headers=None, extra=None, content_type="application/json", **signing):
+        body = senders.dumps(content)
+        if headers is None:
+            headers = senders.SIGNERS[source](body, **signing)
+        return client.post(
+            path or f"/webhooks/{source}/",
+            body,
+            content_type=content_type,
+            headers={**headers, **(extra or {})},
+        )
+
+    return send

@@ -1,0 +1,28 @@
+"""What handlers change, so that tests can count effects."""
+
+from django.db import models
+
+
+class Effect(models.Model):
+    """One effect of one handler; nothing is unique here, so that doubles show."""
+
+    name = models.CharField(max_length=255)
+    handler = models.CharField(max_length=255, default="")
+
+    class Meta:
+        app_label = "project"
+
+    def __str__(self):
+        return self.name
+
+
+class Unique(models.Model):
+    """A row that a handler may insert only once."""
+
+    name = models.CharField(max_length=255, unique=True)
+
+    class Meta:
+        app_label = "project"
+
+    def __str__(self):
+        return self.name
