@@ -5,15 +5,18 @@ from typing import Any
 
 from django.core.checks import CheckMessage, Error, Warning, register
 
-from django_webhook_guard.conf import Problem, configuration
+from django_webhook_guard.conf import Problem, Source, configuration
 from django_webhook_guard.handlers import registered
 
 # Ids are never used again for something else. Retired so far: none.
 #   E001-E017  WEBHOOK_GUARD and DATABASES, see conf.py
 #   E018       two handlers with one name
+#   E019       a window shorter than the time in which the sender repeats its first stamp
 #   W001       LEASE below 30 seconds
 #   W002       a handler for a source that is not configured
 #   W003       an inline source whose sender never tries again
+#   W004       a sender that signs each try afresh, and nothing that says that it is the same event
+#   W005       a signed URL, and no PUBLIC_URL
 
 
 @register("django_webhook_guard")
@@ -65,4 +68,54 @@ def check_retries(app_configs: Any, **kwargs: Any) -> Sequence[CheckMessage]:
         )
         for source in configuration().sources.values()
         if not source.provider.retries
+    ]
+
+
+@register("django_webhook_guard")
+def check_identity(app_configs: Any, **kwargs: Any) -> Sequence[CheckMessage]:
+    """Report sources that would lose or double events by the way in which their sender tries again."""
+    messages: list[CheckMessage] = []
+    for source in configuration().sources.values():
+        messages += [*_lost_retries(source), *_doubled_retries(source), *_guessed_url(source)]
+    return messages
+
+
+def _lost_retries(source: Source) -> Sequence[CheckMessage]:
+    provider = source.provider
+    keeps_stamp = "timestamp" in provider.signs and "stamp" not in provider.varies
+    if not keeps_stamp or source.tolerance is None or source.tolerance >= provider.retry_span:
+        return []
+    return [
+        Error(
+            f"WEBHOOK_GUARD source {source.name!r}: TOLERANCE is {source.tolerance!r} seconds, and {provider.name} "
+            f"repeats its first stamp for {provider.retry_span!r} seconds.",
+            hint="A retry of an event that was never stored would be refused for good: raise TOLERANCE to that span.",
+            id="django_webhook_guard.E019",
+        )
+    ]
+
+
+def _doubled_retries(source: Source) -> Sequence[CheckMessage]:
+    provider = source.provider
+    if source.rules.event_id is not None or source.rules.key_fields or "stamp" not in provider.varies:
+        return []
+    return [
+        Warning(
+            f"WEBHOOK_GUARD source {source.name!r}: nothing but nonce or signed content tells its events apart, and "
+            f"{provider.name} signs each try afresh.",
+            hint="A retry cannot be told from a new event: give EVENT_ID or KEY_FIELDS.",
+            id="django_webhook_guard.W004",
+        )
+    ]
+
+
+def _guessed_url(source: Source) -> Sequence[CheckMessage]:
+    if "url" not in source.provider.signs or source.public_url is not None:
+        return []
+    return [
+        Warning(
+            f"WEBHOOK_GUARD source {source.name!r}: {source.provider.name} signs the URL, and PUBLIC_URL is not set.",
+            hint="Behind a proxy the request's own host is not the one that was signed: give scheme and host.",
+            id="django_webhook_guard.W005",
+        )
     ]

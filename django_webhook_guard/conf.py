@@ -4,7 +4,7 @@ One reading serves both the system checks, which report every problem, and the r
 source that has one.
 """
 
-import math
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -13,7 +13,6 @@ from functools import cached_property
 from hashlib import sha256
 from types import MappingProxyType
 from typing import Any
-from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.core.signals import setting_changed
@@ -22,7 +21,7 @@ from django.utils.module_loading import import_string
 
 from django_webhook_guard.exceptions import Misconfigured, UnknownTenant
 from django_webhook_guard.identity import IdentityRules
-from django_webhook_guard.locators import Body, Either, Form, Header, Locator, Query, parts
+from django_webhook_guard.locators import Body, Either, Form, Header, Locator, Query, Single, parts
 from django_webhook_guard.models import WebhookReceipt
 from django_webhook_guard.providers import PROVIDERS, Provider
 from django_webhook_guard.retries import RetryPolicy
@@ -31,6 +30,8 @@ from django_webhook_guard.secrets import Secret
 SETTING = "WEBHOOK_GUARD"
 URL_TENANT = "url"
 MAX_SOURCE_NAME = 100
+#: No setting is a larger number: 300 years in seconds, ten gigabytes.
+MAX_NUMBER = 10**10
 DECISIONS = frozenset(
     {
         "processed", "ignored", "failed", "retry_later", "gave_up", "accepted", "duplicate", "busy", "quarantined",
@@ -42,6 +43,8 @@ DECISIONS = frozenset(
 NOT_HELD = DECISIONS - {
     "processed", "ignored", "gave_up", "accepted", "duplicate", "quarantined", "declined", "handshake"
 }  # fmt: skip
+
+_BASE_URL = re.compile(r"https?://[A-Za-z0-9.-]+(:[0-9]{1,5})?|https?://\[[0-9A-Fa-f:.]+\](:[0-9]{1,5})?")
 
 SecretsFor = Callable[[str, str | None], Iterable[Secret]]
 
@@ -88,6 +91,7 @@ class Source:
         responses: Decision → HTTP status.
         public_url: Scheme and host as the sender calls them, or None.
         route: Whether the catch-all URLs serve it.
+        incomparable: Whether a look-up may give another source its secrets, which no check can see.
         release: Text kept on attempts.
     """
 
@@ -102,15 +106,19 @@ class Source:
     max_body: int = 1_048_576
     lease: float = 60
     retry: RetryPolicy = field(default_factory=RetryPolicy)
-    responses: Mapping[str, int] = MappingProxyType({})
+    responses: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     public_url: str | None = None
     route: bool = True
+    incomparable: bool = False
     release: str = ""
 
     @cached_property
     def keeps_seen(self) -> bool:
-        """Whether signed messages must be remembered: the id or the tenant is not covered by the proof."""
+        """Whether signed messages must be remembered: the id or the tenant is not covered by the proof, or a
+        message may be genuine at another door too."""
         ids = self.rules.event_id if self.rules.event_id is not None else self.rules.key_fields
+        if self.incomparable:
+            return True
         unsigned_id = bool(ids) and not self.rules.covered(ids)
         return unsigned_id or (self.tenant is not None and not self.tenant_signed)
 
@@ -289,8 +297,8 @@ def read(raw: Any) -> Configuration:
             everywhere=True,
         )
         return Configuration(sources=MappingProxyType({}), problems=(problem,))
-    defaults = {name: value for name, value in raw.items() if name != "SOURCES"}
-    problems = [_unknown_key(name, None) for name in defaults if name not in _COMMON]
+    defaults = {name: value for name, value in raw.items() if name in _COMMON}
+    problems = [_unknown_key(name, None) for name in raw if name not in _COMMON | {"SOURCES"}]
     sources: dict[str, Source] = {}
     for name, options in raw.get("SOURCES", {}).items():
         found, source = _read_source(name, options, defaults)
@@ -299,6 +307,7 @@ def read(raw: Any) -> Configuration:
             sources[name] = source
     sources, shared = _without_shared(sources)
     problems.extend(shared)
+    sources = _with_incomparable(sources)
     problems.extend(_former_names(sources))
     problems.extend(_databases())
     return Configuration(sources=MappingProxyType(sources), problems=tuple(problems))
@@ -308,7 +317,14 @@ def _unknown_key(name: str, source: str | None) -> Problem:
     where = f"{SETTING} source {source!r}" if source else SETTING
     kind = "may only stand in a source" if name in _PER_SOURCE else "is not known"
     known = ", ".join(sorted(_COMMON | (_PER_SOURCE if source else set())))
-    return Problem(id="E002", message=f"{where}: {name} {kind}.", hint=f"Known here: {known}.")
+    # A misspelled TENANT or TOLERANCE must not be left out without a word.
+    return Problem(
+        id="E002",
+        message=f"{where}: {name} {kind}.",
+        hint=f"Known here: {known}.",
+        source=source,
+        everywhere=source is None,
+    )
 
 
 def _read_source(name: Any, options: Any, defaults: Mapping[str, Any]) -> tuple[list[Problem], Source | None]:
@@ -404,9 +420,6 @@ def _rules(name: str, values: Mapping[str, Any], provider: Provider) -> Identity
     elif tenant == URL_TENANT:
         tenant = None
     event_id = _locator("EVENT_ID", values.get("EVENT_ID", own))
-    fields_ = values.get("KEY_FIELDS", ())
-    if not isinstance(fields_, tuple | list):
-        raise _Invalid("E005", f"KEY_FIELDS is {fields_!r}, not a list of locators.", "Give a list or tuple.")
     namespace = values.get("NAMESPACE", name)
     if not isinstance(namespace, str) or not namespace.strip():
         raise _Invalid("E006", f"NAMESPACE {namespace!r} is no text.", "Give a name, or leave it away.")
@@ -415,7 +428,7 @@ def _rules(name: str, values: Mapping[str, Any], provider: Provider) -> Identity
         source=name,
         namespace=namespace,
         event_id=event_id,
-        key_fields=tuple(each for part in fields_ for each in parts(_locator("KEY_FIELDS", part) or ())),
+        key_fields=_key_fields(values.get("KEY_FIELDS", ())),
         event_type=_locator("EVENT_TYPE", values.get("EVENT_TYPE", provider.event_type)),
         type_in_key=provider.type_in_key,
         tenant=_locator("TENANT", tenant),
@@ -424,6 +437,13 @@ def _rules(name: str, values: Mapping[str, Any], provider: Provider) -> Identity
         covers=verifier.covers,
         covered_headers=verifier.covered_headers,
     )
+
+
+def _key_fields(given: Any) -> tuple[Single, ...]:
+    if not isinstance(given, tuple | list) or None in given:
+        raise _Invalid("E005", f"KEY_FIELDS is {given!r}, not a list of locators.", "Give a list or tuple.")
+    located = [_locator("KEY_FIELDS", each) for each in given]
+    return tuple(each for locator in located if locator is not None for each in parts(locator))
 
 
 def _locator(setting: str, given: Any) -> Locator | None:
@@ -436,7 +456,9 @@ def _locator(setting: str, given: Any) -> Locator | None:
                 f"{setting} is {given!r}, which is no locator.",
                 "Give a dotted body path, Body, Header, Query, Form, Either, or a tuple of them.",
             )
-    return given if given != () else None
+    if given == ():
+        raise _Invalid("E005", f"{setting} is an empty tuple.", "Give a locator, or None.")
+    return given  # type: ignore[no-any-return]
 
 
 def _formerly(values: Mapping[str, Any]) -> tuple[str, ...]:
@@ -447,7 +469,8 @@ def _formerly(values: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _number(given: Any) -> float | None:
-    if isinstance(given, bool) or not isinstance(given, int | float) or not math.isfinite(given):
+    # The bound also keeps out infinity, and NaN, of which no comparison is true.
+    if isinstance(given, bool) or not isinstance(given, int | float) or not abs(given) <= MAX_NUMBER:
         return None
     return given
 
@@ -474,7 +497,10 @@ def _tolerance(values: Mapping[str, Any], provider: Provider) -> float | None:
 
 
 def _max_body(values: Mapping[str, Any]) -> int:
-    return int(_positive("MAX_BODY", values.get("MAX_BODY", Source.max_body), "bytes", "E008"))
+    given = values.get("MAX_BODY", Source.max_body)
+    if not isinstance(given, int):
+        raise _Invalid("E008", f"MAX_BODY is {given!r}.", "Give a positive whole number of bytes.")
+    return int(_positive("MAX_BODY", given, "bytes", "E008"))
 
 
 def _lease(values: Mapping[str, Any]) -> float:
@@ -516,10 +542,15 @@ def _public_url(values: Mapping[str, Any]) -> str | None:
     given = values.get("PUBLIC_URL")
     if given is None:
         return None
-    split = urlsplit(given) if isinstance(given, str) else None
-    if split is None or split.scheme not in ("http", "https") or not split.netloc or split.path not in ("", "/"):
-        raise _Invalid("E011", f"PUBLIC_URL is {given!r}.", "Give scheme and host, as https://hooks.example.org.")
-    return f"{split.scheme}://{split.netloc}"
+    base = given.rstrip("/") if isinstance(given, str) else ""
+    if not _BASE_URL.fullmatch(base):
+        # Not shown: it may hold a user and a password.
+        raise _Invalid(
+            "E011",
+            "PUBLIC_URL is not scheme and host alone.",
+            "Give them as https://hooks.example.org, without a path.",
+        )
+    return base
 
 
 def _route(values: Mapping[str, Any]) -> bool:
@@ -612,21 +643,21 @@ def _place(error: BaseException) -> str:
 
 
 def _without_shared(sources: dict[str, Source]) -> tuple[dict[str, Source], list[Problem]]:
-    """Take secrets away that two namespaces, or two tenants of one source, share."""
-    owners: dict[bytes, set[tuple[str, str | None]]] = defaultdict(set)
+    """Take secrets away that vouch for one message in two ways: one event would have two receipts."""
+    owners: dict[bytes, set[Any]] = defaultdict(set)
     names: dict[bytes, set[str]] = defaultdict(set)
     for source in sources.values():
         for secret in source.secrets:
             digest = sha256(secret.seen_key).digest()
-            owners[digest].add((source.rules.namespace, secret.tenant))
+            owners[digest].add((source.rules.namespace, secret.tenant, *_identity_of(source)))
             names[digest].add(source.name)
     shared = {digest for digest, spaces in owners.items() if len(spaces) > 1}
     problems = [
         Problem(
             id="E015",
             message=f"{SETTING} sources {', '.join(sorted(names[digest]))} share a secret, "
-            "but not NAMESPACE and tenant.",
-            hint="It is never used. Give them one NAMESPACE, or each a secret of its own.",
+            "but not NAMESPACE, tenant and key.",
+            hint="It is never used. Give them one NAMESPACE, TENANT and key, or each a secret of its own.",
         )
         for digest in sorted(shared)
     ]
@@ -638,6 +669,21 @@ def _without_shared(sources: dict[str, Source]) -> tuple[dict[str, Source], list
         for name, source in sources.items()
     }
     return kept, problems
+
+
+def _with_incomparable(sources: dict[str, Source]) -> dict[str, Source]:
+    """Mark the sources of a project in which a look-up may return what another namespace's source has, too."""
+    namespaces = {source.rules.namespace for source in sources.values()}
+    if len(namespaces) < 2 or not any(source.secrets_for for source in sources.values()):
+        return sources
+    return {name: replace(source, incomparable=True) for name, source in sources.items()}
+
+
+def _identity_of(source: Source) -> tuple[Any, ...]:
+    rules = source.rules
+    ids = None if rules.event_id is None else parts(rules.event_id)
+    tenant = source.tenant if source.tenant in (None, URL_TENANT) else parts(source.tenant)
+    return ids, rules.key_fields, tenant
 
 
 def _former_names(sources: Mapping[str, Source]) -> list[Problem]:

@@ -24,7 +24,7 @@ def sources(env: Env) -> dict[str, dict[str, Any]]:
     Raises:
         Misconfigured: Two names read the same variables, or a JSON list cannot be read. The value is not shown.
     """
-    names = env.list("WEBHOOK_SOURCES", default=[])
+    names = [name.strip() for name in env.list("WEBHOOK_SOURCES", default=[]) if name.strip()]
     variables: dict[str, str] = {}
     found: dict[str, dict[str, Any]] = {}
     for name in names:
@@ -42,7 +42,8 @@ def sources(env: Env) -> dict[str, dict[str, Any]]:
 
 
 def _secrets(env: Env, variable: str) -> list[Any]:
-    text = env.str(variable, default="")
+    # Read as it stands: env.str would take a secret that begins with "$" for the name of another variable.
+    text: str = env.ENVIRON.get(f"{env.prefix or ''}{variable}", "")
     if not text.lstrip().startswith("["):
         return [secret for secret in text.split(",") if secret]
     try:

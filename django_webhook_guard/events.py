@@ -1,16 +1,22 @@
 """What a handler gets, and which handlers want it."""
 
+import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
 from typing import Any
 
+from django.dispatch import Signal
+
+from django_webhook_guard import statements
 from django_webhook_guard.conf import Source
 from django_webhook_guard.handlers import SIGNAL, Handler, matching, registered
 from django_webhook_guard.models import WebhookReceipt
 from django_webhook_guard.providers import Provider
 from django_webhook_guard.signals import webhook_received
+
+logger = logging.getLogger("django_webhook_guard")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,12 +111,52 @@ def wanted(source: str, event_type: str) -> tuple[Handler, ...]:
     return matching(source, event_type) + _listening()
 
 
-def named(names: Iterable[str]) -> dict[str, Handler]:
-    """Return name → handler for the names, former ones too, that this process knows."""
-    known = {name: handler for handler in (*registered(), *_listening()) for name in handler.names}
+def named(source: str, names: Iterable[str]) -> dict[str, Handler]:
+    """Return name → handler for the names, former ones too, that this process knows for a source.
+
+    A name is unique within a source only: another source's handler of that name is another handler.
+    """
+    serving = [handler for handler in (*registered(), *_listening()) if handler.serves(source)]
+    known = {name: handler for handler in serving for name in handler.names}
     return {name: known[name] for name in names if name in known}
+
+
+def owed(source: str, event_type: str, names: Iterable[str]) -> list[Handler]:
+    """Return the handlers that a receipt waits for or has run, in order: those that match, then those it kept.
+
+    Args:
+        source: The name of the source that runs it.
+        event_type: The type.
+        names: The names that the receipt keeps.
+    """
+    handlers = {handler.name: handler for handler in wanted(source, event_type)}
+    for handler in named(source, names).values():
+        handlers.setdefault(handler.name, handler)
+    return list(handlers.values())
+
+
+def marks(fingerprint: str, handlers: Iterable[Handler], using: str, last_handler: str) -> dict[str, str]:
+    """Return handler → mark of everything that ended for a receipt, on every database that its handlers write to.
+
+    Args:
+        fingerprint: The receipt's.
+        handlers: Its handlers.
+        using: The receipts' database alias.
+        last_handler: The handler whose mark is on the receipt itself, or an empty string.
+    """
+    found = {last_handler: "done"} if last_handler else {}
+    for alias in dict.fromkeys([using, *(handler.using or using for handler in handlers)]):
+        found |= statements.checkpoints(alias, fingerprint)
+    return found
 
 
 def lease_seconds(handlers: Iterable[Handler], source: Source) -> float:
     """Return how long a run of the handlers may take, in seconds."""
     return max([source.lease, *(handler.lease or 0 for handler in handlers)])
+
+
+def announce(signal: Signal, **about: Any) -> None:
+    """Tell onlookers; nothing that they do changes an outcome."""
+    for receiver, answer in signal.send_robust(sender=WebhookReceipt, **about):
+        if isinstance(answer, Exception):
+            logger.error("receiver %r of a webhook signal failed", receiver, exc_info=answer)

@@ -40,8 +40,13 @@ class VerificationError(WebhookGuardError):
     reason = "unverified"
 
     def __init__(self, detail: str = "") -> None:
-        super().__init__(detail or self.reason)
-        self.detail = detail
+        self.detail = _one_line(detail)
+        super().__init__(self.detail or self.reason)
+
+
+def _one_line(text: str) -> str:
+    """Return a text fit for one line of a log, whatever a stranger's header or path put into it."""
+    return "".join(character if character.isprintable() else "?" for character in text[:200])
 
 
 class SignatureMissing(VerificationError):

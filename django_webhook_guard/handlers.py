@@ -1,11 +1,11 @@
 """The registry of business work."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from inspect import iscoroutinefunction
+from inspect import isasyncgenfunction, isawaitable, isgeneratorfunction
 from typing import Any, TypeVar
 
 from asgiref.sync import async_to_sync
@@ -43,9 +43,13 @@ class Handler:
     using: str | None = None
     lease: float | None = None
 
+    def serves(self, source: str) -> bool:
+        """Tell whether the handler takes events of a source at all."""
+        return not self.sources or source in self.sources
+
     def matches(self, source: str, event_type: str) -> bool:
         """Tell whether the handler wants an event; a missing type is matched by ``*`` only."""
-        if self.sources and source not in self.sources:
+        if not self.serves(source):
             return False
         if not event_type:
             return "*" in self.patterns
@@ -57,10 +61,13 @@ class Handler:
         return (self.name, *self.formerly)
 
     def call(self, event: Any) -> Any:
-        """Run the function, an async one on an event loop of its own."""
-        if iscoroutinefunction(self.function):
-            return async_to_sync(self.function)(event)
-        return self.function(event)
+        """Run the function; what it leaves to be awaited, on an event loop of its own."""
+        result = self.function(event)
+        return async_to_sync(_awaited)(result) if isawaitable(result) else result
+
+
+async def _awaited(result: Awaitable[Any]) -> Any:
+    return await result
 
 
 _registry: list[Handler] = []
@@ -94,8 +101,8 @@ def webhook_handler(
         lease: How long it may run, in seconds or as a timedelta; by default the source's ``LEASE``.
 
     Raises:
-        ImproperlyConfigured: An empty list, a name over 255 characters or the reserved ``signal``, or a lease
-            that is not positive.
+        ImproperlyConfigured: An empty list, a name over 255 characters or the reserved ``signal``, a generator,
+            or a lease that is not positive.
     """
     seconds = lease.total_seconds() if isinstance(lease, timedelta) else lease
 
@@ -128,6 +135,8 @@ def _check(handler: Handler) -> None:
         raise Misconfigured(f"{where}: name at least one source and one type pattern.")
     if any(len(each) > MAX_NAME or each == SIGNAL for each in handler.names):
         raise Misconfigured(f"{where}: a name has at most {MAX_NAME} characters and is not {SIGNAL!r}.")
+    if isgeneratorfunction(handler.function) or isasyncgenfunction(handler.function):
+        raise Misconfigured(f"{where}: it is a generator, which calling does not run; write it without yield.")
     if handler.lease is not None and not 0 < handler.lease < float("inf"):
         raise Misconfigured(f"{where}: lease={handler.lease!r}; give positive seconds.")
 

@@ -6,7 +6,7 @@ would make every stored event new again.
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import MAXYEAR, UTC, datetime, timedelta
 from functools import cached_property
 from hashlib import sha256
 from typing import Any, Literal
@@ -176,7 +176,9 @@ def identify(
         MalformedContent: A declared part is missing, or is no id.
     """
     if rules.tenant is not None:
-        tenant = _text(_value(rules.tenant, reading, "tenant"), "tenant")
+        tenant = _tenant(rules.tenant, reading)
+    elif tenant is not None:
+        tenant = _text(tenant, "tenant")
     event_type = _event_type(rules.event_type, reading)
     typed = event_type if rules.type_in_key else None
     event_id = _parts_of(rules.event_id, reading, "event id") if rules.event_id is not None else None
@@ -212,8 +214,8 @@ def _key(
     extra: tuple[Part, ...] = () if typed is None else (typed,)
     if event_id is not None and rules.event_id is not None:
         return _paired_unless(rules.covered(rules.event_id), "id", event_id, body, extra)
-    if rules.key_fields:
-        fields = _parts_of(rules.key_fields, reading, "key field") or ()
+    fields = _parts_of(rules.key_fields, reading, "key field") if rules.key_fields else None
+    if fields is not None:
         return _paired_unless(rules.covered(rules.key_fields), "fields", fields, body, extra)
     if verification.nonce is not None:
         return Key(kind="nonce", parts=(verification.nonce, *extra), text=verification.nonce)
@@ -230,11 +232,15 @@ def _paired_unless(
     return Key(kind="paired", parts=(*values, body, *extra), text=text)
 
 
-def _value(locator: Locator, reading: Reading, name: str) -> str | int:
-    values = _parts_of(locator, reading, name)
+def _tenant(locator: Locator, reading: Reading) -> str:
+    values = _parts_of(locator, reading, "tenant")
     if not values:
-        raise MalformedContent(f"{name} is missing")
-    return values[0] if len(values) == 1 else " ".join(str(value) for value in values)
+        raise MalformedContent("tenant is missing")
+    if len(values) == 1:
+        return _text(values[0], "tenant")
+    # Escaped, so that no two tenants are joined into one text.
+    escaped = [str(value).replace("%", "%25").replace(" ", "%20") for value in values]
+    return _text(" ".join(escaped), "tenant")
 
 
 def _parts_of(locator: Locator, reading: Reading, name: str) -> tuple[str | int, ...] | None:
@@ -269,30 +275,36 @@ def _text(value: Any, name: str) -> str:
     return value
 
 
+def is_name(value: str) -> bool:
+    """Tell whether a text may be an id or a tenant: not blank, not too long, and fit for every database."""
+    return bool(value.strip()) and len(value) <= MAX_LENGTH and _storable(value)
+
+
 def _check_text(value: str, name: str) -> None:
     if len(value) > MAX_LENGTH:
         raise MalformedContent(f"{name} is longer than {MAX_LENGTH} characters")
-    if "\0" in value or not _encodable(value):
+    if not _storable(value):
         raise MalformedContent(f"{name} holds a NUL or a lone surrogate")
 
 
-def _encodable(value: str) -> bool:
-    if value.isascii():
-        return True
+def _storable(value: str) -> bool:
     try:
         value.encode()
     except UnicodeEncodeError:
         return False
-    return True
+    return "\0" not in value
 
 
 def _event_type(locator: Locator | None, reading: Reading) -> str:
-    """Return the type; a missing one is empty. The parts of a tuple that are there are joined by a dot."""
-    if locator is None:
-        return ""
-    found = [each.find(reading) for each in parts(locator)]
-    values = [value for value in found if value is not MISSING and value is not None and value != ""]
-    event_type = ".".join(_typed(value) for value in values)
+    """Return the type, its parts joined by a dot without the optional ones that are missing, else an empty text."""
+    found: list[str] = []
+    for each in parts(locator) if locator is not None else ():
+        value = each.find(reading)
+        if value is not MISSING and value is not None and value != "":
+            found.append(_typed(value))
+        elif not each.optional:
+            return ""
+    event_type = ".".join(found)
     _check_text(event_type, "event type")
     return event_type
 
@@ -323,10 +335,16 @@ def _moment(locator: Locator | None, reading: Reading) -> datetime | None:
     try:
         if isinstance(value, str) and not value.isdigit():
             moment = datetime.fromisoformat(value)
-            return moment.astimezone(UTC) if moment.tzinfo else None
+            return _showable(moment.astimezone(UTC)) if moment.tzinfo else None
         if isinstance(value, bool) or not isinstance(value, int | float | str):
             return None
         number = float(value)
-        return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=number / 1000 if number > 1e11 else number)
+        seconds = number / 1000 if number > 1e11 else number
+        return _showable(datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds))
     except (ValueError, OverflowError):
         return None
+
+
+def _showable(moment: datetime) -> datetime | None:
+    """Return a moment that every database keeps and every time zone can show, else None."""
+    return moment if 1000 < moment.year < MAXYEAR else None

@@ -5,20 +5,19 @@ insert at all.
 """
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal
 
-from django.db import transaction
-
 from django_webhook_guard import statements
-from django_webhook_guard.conf import Source, receipts_alias
+from django_webhook_guard.conf import Source, receipts_alias, source_of
 from django_webhook_guard.delivery import Delivery
-from django_webhook_guard.events import lease_seconds, wanted
+from django_webhook_guard.events import announce, lease_seconds, marks, owed, wanted
 from django_webhook_guard.handlers import Handler
 from django_webhook_guard.identity import Event, held_fingerprint
+from django_webhook_guard.signals import webhook_dead
 from django_webhook_guard.statements import Inserted, NewReceipt, Row
-from django_webhook_guard.transactions import committed, repeated
+from django_webhook_guard.transactions import committed, durable, repeated
 
 logger = logging.getLogger("django_webhook_guard")
 
@@ -117,7 +116,7 @@ def _claim_once(claimant: _Claimant) -> Claim | None:
     event = claimant.event
     former = _former(claimant)
     if former is not None:
-        return _answer(claimant, former)
+        return _answer_former(claimant, former)
     new = _new_receipt(claimant)
     if not claimant.source.keeps_seen:
         with committed(claimant.using):
@@ -142,7 +141,7 @@ def _insert_with_seen(claimant: _Claimant, new: NewReceipt) -> Inserted | None:
     try's: a failed insert is undone by itself, alone, on all three databases.
     """
     event = claimant.event
-    with transaction.atomic(using=claimant.using, durable=True):
+    with durable(claimant.using):
         if statements.insert_seen(claimant.using, event.seen_digest, event.fingerprint, _keep_for(claimant)):
             return statements.insert(claimant.using, new)
     return None
@@ -159,11 +158,11 @@ def _keep_for(claimant: _Claimant) -> float | None:
 def _claim_late(claimant: _Claimant) -> Claim | None:
     """Answer a delivery that came after its window: it may end what is open, but begins nothing."""
     event = claimant.event
+    row = _former(claimant) or statements.read(claimant.using, event.fingerprint)
     if claimant.source.keeps_seen:
         seen_as = statements.read_seen(claimant.using, event.seen_digest)
-        if seen_as is not None and seen_as != event.fingerprint:
+        if seen_as not in (None, row.fingerprint if row else event.fingerprint):
             return _hold(claimant, "replayed", held_fingerprint("replayed", event.seen_digest))
-    row = _former(claimant) or statements.read(claimant.using, event.fingerprint)
     if row is None or row.status in ("processed", "ignored", "dead", "discarded"):
         return Claim(decision="late", fingerprint=event.fingerprint, reason="known" if row else "unknown")
     return _answer(claimant, row)
@@ -176,6 +175,17 @@ def _former(claimant: _Claimant) -> Row | None:
         if row is not None:
             return row
     return None
+
+
+def _answer_former(claimant: _Claimant, row: Row) -> Claim | None:
+    """Answer from the receipt under a former name; the message is remembered like any other."""
+    digest = claimant.event.seen_digest
+    if claimant.source.keeps_seen:
+        with committed(claimant.using):
+            new = statements.insert_seen(claimant.using, digest, row.fingerprint, _keep_for(claimant))
+        if not new and statements.read_seen(claimant.using, digest) not in (None, row.fingerprint):
+            return _hold(claimant, "replayed", held_fingerprint("replayed", digest))
+    return _answer(claimant, row)
 
 
 def _inserted(claimant: _Claimant, new: NewReceipt, inserted: Inserted) -> Claim | None:
@@ -257,6 +267,7 @@ def _answer(claimant: _Claimant, row: Row) -> Claim | None:
             return _hold(claimant, "key_reused", reused)
         if event.key.kind == "id" and "body" not in claimant.source.provider.varies:
             logger.warning("webhook of source %s: signed id came again with another body", event.source)
+    claimant = _as_stored(claimant, row)
     if row.status == "received":
         return _take_over(claimant, row)
     if row.status == "processing":
@@ -273,12 +284,26 @@ def _answer(claimant: _Claimant, row: Row) -> Claim | None:
     return _duplicate(row.fingerprint, row)
 
 
+def _as_stored(claimant: _Claimant, row: Row) -> _Claimant:
+    """Go by what is stored: its source runs the receipt, and its type chooses the handlers.
+
+    The type of a later delivery may be a forger's, where it is an unsigned header, and sources of one namespace
+    share their receipts.
+    """
+    source = source_of(row.source) or claimant.source
+    handlers = owed(source.name, row.event_type, row.handlers)
+    return replace(claimant, source=source, handlers=tuple(handlers))
+
+
 def _answer_processing(claimant: _Claimant, row: Row) -> Claim | None:
     if row.leased:
         return _busy(row, row.lease_left)
     if row.used >= claimant.source.retry.max_attempts:
         with committed(claimant.using):
-            statements.bury(claimant.using, row)
+            buried = statements.bury(claimant.using, row)
+        if buried:
+            about = {"receipt_id": row.id, "source": row.source, "event_type": row.event_type}
+            announce(webhook_dead, reason="exhausted", **about)
         return None
     return _take_over(claimant, row)
 
@@ -303,8 +328,8 @@ def _answer_exhausted(claimant: _Claimant, row: Row) -> Claim | None:
 def _has_open_handler(claimant: _Claimant, row: Row) -> bool:
     if not claimant.handlers:
         return False
-    marked = {*statements.checkpoints(claimant.using, row.fingerprint), row.last_handler}
-    return any(not marked.intersection(handler.names) for handler in claimant.handlers)
+    marked = marks(row.fingerprint, claimant.handlers, claimant.using, row.last_handler).keys()
+    return any(not marked & set(handler.names) for handler in claimant.handlers)
 
 
 def _take_over(claimant: _Claimant, row: Row) -> Claim | None:
@@ -360,4 +385,4 @@ def _hold(claimant: _Claimant, reason: str, fingerprint: str) -> Claim | None:
 def _count(claimant: _Claimant, row: Row) -> None:
     if row.counted_ago >= COUNT_EVERY:
         with committed(claimant.using):
-            statements.count(claimant.using, row)
+            statements.count(claimant.using, row, COUNT_EVERY)

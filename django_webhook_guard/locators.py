@@ -36,9 +36,9 @@ class Reading:
     @cached_property
     def query(self) -> Mapping[str, list[str]]:
         try:
-            return parse_qs(self.delivery.query, keep_blank_values=True, max_num_fields=1000)
-        except ValueError:
-            raise MalformedContent("the query has too many fields") from None
+            return parse_qs(self.delivery.query, keep_blank_values=True, errors="strict", max_num_fields=1000)
+        except ValueError:  # UnicodeDecodeError among them
+            raise MalformedContent("the query is not UTF-8, or has too many fields") from None
 
 
 class Single(Protocol):

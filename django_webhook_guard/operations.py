@@ -4,7 +4,7 @@ import logging
 
 from django.db import transaction
 
-from django_webhook_guard.conf import source_of
+from django_webhook_guard.conf import receipts_alias, source_of
 from django_webhook_guard.events import named
 from django_webhook_guard.models import WebhookCheckpoint, WebhookReceipt
 
@@ -25,12 +25,14 @@ def retry(receipt: WebhookReceipt, *, actor: str, reason: str = "") -> bool:
     Returns:
         Whether it was made due by this call.
     """
-    databases = {receipt._state.db, *(handler.using for handler in named(receipt.handlers).values() if handler.using)}
-    with transaction.atomic(using=receipt._state.db):
+    using, source = receipts_alias(), source_of(receipt.source)
+    known = named(source.name, receipt.handlers).values() if source is not None else ()
+    databases = {using, *(handler.using for handler in known if handler.using)}
+    with transaction.atomic(using=using):
         done = receipt.make_due()
         if done:
-            for using in databases:
-                WebhookCheckpoint.objects.using(using).gave_up(receipt.fingerprint).delete()
+            for alias in databases:
+                WebhookCheckpoint.objects.using(alias).gave_up(receipt.fingerprint).delete()
     if done:
         logger.info("webhook receipt %s made due by %s: %s", receipt.pk, actor, reason or "-")
     return done

@@ -14,24 +14,33 @@ from datetime import datetime
 from random import uniform
 from typing import Any
 
-from django.db import DatabaseError, connections, transaction
+from django.db import Error, connections
 from django.utils import timezone
 
 from django_webhook_guard import statements
 from django_webhook_guard.conf import Source, receipts_alias, source_of
-from django_webhook_guard.events import WebhookEvent, lease_seconds, named, wanted
+from django_webhook_guard.events import WebhookEvent, announce, lease_seconds, marks, named, owed
 from django_webhook_guard.exceptions import GiveUp, NoHandlerHere, RetryLater, Skip
 from django_webhook_guard.handlers import Handler
 from django_webhook_guard.models import WebhookAttempt, WebhookReceipt
 from django_webhook_guard.signals import webhook_dead, webhook_failed, webhook_processed
 from django_webhook_guard.statements import Row
-from django_webhook_guard.transactions import committed, is_conflict, is_sqlite_lock, repeated
+from django_webhook_guard.transactions import (
+    committed,
+    durable,
+    is_conflict,
+    is_connection_lost,
+    is_sqlite_lock,
+    repeated,
+)
 
 logger = logging.getLogger("django_webhook_guard")
 handlers_logger = logging.getLogger("django_webhook_guard.handlers")
 
 #: How often an atomic handler's transaction is repeated after a deadlock, serialization failure or SQLite lock.
 HANDLER_REPEATS = 3
+#: The longest wait until a next attempt, in seconds: what is further away no database can add to its clock.
+MAX_WAIT = 3_650 * 86_400
 MAX_RESULT = 4_096
 MAX_MESSAGE = 4_096
 MAX_TRACEBACK = 32_768
@@ -81,8 +90,9 @@ class Run:
     """How an attempt ended.
 
     Args:
-        decision: ``processed``, ``ignored``, ``failed``, ``retry_later``, ``gave_up``, or, where another attempt
-            took over, what the row says now: ``duplicate`` or ``busy``.
+        decision: ``processed``, ``ignored``, ``failed``, ``retry_later``, ``gave_up``; ``unavailable`` where the
+            database went away under the handlers; or, where another attempt took over, what the row says now:
+            ``duplicate`` or ``busy``.
         status: The receipt's status.
         retry_after: Seconds until the next attempt, where there is one.
     """
@@ -133,8 +143,8 @@ def run(receipt_id: int, trigger: str, actor: str = "") -> Run | None:
         return None
     if row.used >= source.retry.max_attempts:
         return _bury(using, row)
-    handlers = wanted(source.name, row.event_type)
-    seconds = lease_seconds([*handlers, *named(row.handlers).values()], source)
+    handlers = owed(source.name, row.event_type, row.handlers)
+    seconds = lease_seconds(handlers, source)
     names = tuple(dict.fromkeys((*row.handlers, *(handler.name for handler in handlers))))
 
     def take() -> bool:
@@ -214,13 +224,7 @@ def _bury(using: str, row: Row) -> Run | None:
     with committed(using):
         if not statements.bury(using, row):
             return None
-    webhook_dead.send_robust(
-        sender=WebhookReceipt,
-        receipt_id=row.id,
-        source=row.source,
-        event_type=row.event_type,
-        reason="exhausted",
-    )
+    announce(webhook_dead, receipt_id=row.id, source=row.source, event_type=row.event_type, reason="exhausted")
     return Run(decision="failed", status="dead")
 
 
@@ -241,17 +245,13 @@ def _run_open(lease: Lease, event: WebhookEvent) -> _Progress:
 
 def _handlers_of(lease: Lease) -> tuple[list[Handler], list[str]]:
     """Return the handlers that the receipt waits for, in order, and the names that this process does not know."""
-    by_name = named(lease.names)
-    handlers = {handler.name: handler for handler in wanted(lease.source.name, lease.event_type)}
-    handlers |= {handler.name: handler for handler in by_name.values()}
-    return list(handlers.values()), [name for name in lease.names if name not in by_name]
+    known = named(lease.source.name, lease.names)
+    handlers = owed(lease.source.name, lease.event_type, lease.names)
+    return handlers, [name for name in lease.names if name not in known]
 
 
 def _marks(lease: Lease, handlers: Iterable[Handler]) -> dict[str, str]:
-    marks = {lease.last_handler: "done"} if lease.last_handler else {}
-    for using in dict.fromkeys([lease.using, *(handler.using or lease.using for handler in handlers)]):
-        marks |= statements.checkpoints(using, lease.fingerprint)
-    return marks
+    return marks(lease.fingerprint, handlers, lease.using, lease.last_handler)
 
 
 def _run_handler(lease: Lease, handler: Handler, event: WebhookEvent, progress: _Progress, *, last: bool) -> None:
@@ -276,7 +276,7 @@ def _run_handler(lease: Lease, handler: Handler, event: WebhookEvent, progress: 
 
 
 def _end(lease: Lease, handler: Handler, mark: str, error: Exception, progress: _Progress) -> None:
-    text = _text(str(error), MAX_RESULT)
+    text = _text(_message(error), MAX_RESULT)
     repeated(lambda: _checkpoint(lease, handler, mark, text))
     progress.marks[handler.name] = mark
 
@@ -284,11 +284,12 @@ def _end(lease: Lease, handler: Handler, mark: str, error: Exception, progress: 
 def _run_atomic(lease: Lease, handler: Handler, event: WebhookEvent, progress: _Progress, *, last: bool) -> None:
     """Run a handler in its fenced transaction, again after a conflict with another transaction."""
     using = handler.using or lease.using
-    closes = last and using == lease.using
+    # The receipt keeps the mark of one handler: where it has one from an earlier attempt, a checkpoint is written.
+    closes = last and using == lease.using and not lease.last_handler
     for left in range(HANDLER_REPEATS, -1, -1):
         complete = False
         try:
-            with transaction.atomic(using=using, durable=True):
+            with durable(using):
                 if connections[using].vendor == "sqlite" and using == lease.using:
                     _fence(lease)  # a transaction that writes first waits for SQLite's lock instead of failing
                 result = _text(handler.call(event), MAX_RESULT)
@@ -333,7 +334,7 @@ def _mark(lease: Lease, handler: Handler, mark: str, result: str, using: str) ->
 
 def _checkpoint(lease: Lease, handler: Handler, mark: str, result: str) -> None:
     using = handler.using or lease.using
-    with transaction.atomic(using=using, durable=True):
+    with durable(using):
         _mark(lease, handler, mark, result, using)
 
 
@@ -373,7 +374,7 @@ def _finish(lease: Lease, progress: _Progress, started_at: datetime, clock: floa
     marks = _marks(lease, handlers)
     is_open = any(not marks.keys() & set(handler.names) for handler in handlers)
     missing = [name for name in unknown if name not in marks]
-    with transaction.atomic(using=lease.using, durable=True):
+    with durable(lease.using):
         if marks and not is_open and not missing:
             status, reason = _verdict(marks.values())
             if not statements.close(lease.using, lease.receipt_id, lease.attempt, status=status, reason=reason):
@@ -390,8 +391,8 @@ def _finish(lease: Lease, progress: _Progress, started_at: datetime, clock: floa
 def _fail(lease: Lease, progress: _Progress, missing: list[str]) -> Run:
     failed = [each.error for each in progress.failures if not isinstance(each.error, GiveUp)]
     if not failed:
-        known = ", ".join(missing) or lease.event_type
-        error = NoHandlerHere(f"no handler here for {known}: deploy it, or discard the receipt")
+        names = ", ".join(missing) or lease.event_type
+        error = NoHandlerHere(f"no handler here for {names}: deploy it, or discard the receipt")
         progress.failures.append(_Failure(missing[0] if missing else "", error))
         handlers_logger.error("webhook receipt %s: %s", lease.receipt_id, error)
         failed = [error]
@@ -403,12 +404,18 @@ def _fail(lease: Lease, progress: _Progress, missing: list[str]) -> Run:
             raise _FencedOut
         return Run(decision="failed", status="dead")
     asked = [error.after for error in later if error.after is not None]
-    wait = max(asked) if excused and asked else policy.delay(lease.used)
+    wait = policy.delay(lease.used)
+    if excused:
+        # Attempts that do not count give no backoff: without after=, wait as long as it has taken so far.
+        wait = max(asked) if asked else max(wait, min(lease.budget_age, policy.max_delay))
+    wait = min(wait, MAX_WAIT)
     if not statements.fail(
         lease.using, lease.receipt_id, lease.attempt,
         wait=wait, reason="retry_later" if excused else "", excuse=excused,
     ):  # fmt: skip
         raise _FencedOut
+    if all(is_connection_lost(error) for error in failed):
+        return Run(decision="unavailable", status="failed")  # no fault of a handler's
     return Run(decision="retry_later" if excused else "failed", status="failed", retry_after=wait)
 
 
@@ -434,7 +441,7 @@ def _release(lease: Lease) -> None:
     try:
         with committed(lease.using):
             statements.let_go(lease.using, lease.receipt_id, lease.attempt)
-    except DatabaseError:
+    except Error:
         logger.warning("webhook receipt %s: the lease could not be released, it will run out", lease.receipt_id)
 
 
@@ -446,7 +453,7 @@ def _record(lease: Lease, outcome: str, failures: list[_Failure], started_at: da
     try:
         with committed(lease.using):
             _insert_attempt(lease, outcome, failures, started_at, clock)
-    except DatabaseError as error:
+    except Error as error:
         logger.warning("webhook receipt %s: attempt could not be recorded (%s)", lease.receipt_id, type(error).__name__)
 
 
@@ -461,7 +468,7 @@ def _insert_attempt(lease: Lease, outcome: str, failures: list[_Failure], starte
         outcome=outcome,
         handler=_text(failing_name(first.handler, first.error), 255) if first else "",
         error_class=_text(f"{type(first.error).__module__}.{type(first.error).__qualname__}", 255) if first else "",
-        message=_text(lease.source.redacted(str(first.error)), MAX_MESSAGE) if first else "",
+        message=_text(lease.source.redacted(_message(first.error)), MAX_MESSAGE) if first else "",
         traceback=_text(lease.source.redacted(shown), MAX_TRACEBACK),
         release=_text(lease.source.release, 100),
         started_at=started_at,
@@ -479,6 +486,13 @@ def failing_name(handler: str, error: BaseException) -> str:
                 return f"{handler} ({code.f_globals.get('__name__')}:{code.f_code.co_qualname})"
         step = step.tb_next
     return handler
+
+
+def _message(error: Exception) -> str:
+    try:
+        return str(error)
+    except Exception:
+        return "the error has no readable message"
 
 
 def _text(value: Any, limit: int) -> str:
@@ -503,19 +517,13 @@ def _log(lease: Lease, handler: Handler, error: Exception) -> None:
 
 
 def _tell(lease: Lease, ended: Run, progress: _Progress) -> None:
-    """Tell onlookers; nothing that they do changes an outcome."""
+    """Tell onlookers how the attempt ended."""
     about: dict[str, Any] = {
         "receipt_id": lease.receipt_id, "source": lease.source.name, "event_type": lease.event_type,
     }  # fmt: skip
-    answers: list[tuple[Any, Any]] = []
     if ended.status == "processed":
-        answers = webhook_processed.send_robust(sender=WebhookReceipt, **about)
+        announce(webhook_processed, **about)
     if progress.failures:
-        first = progress.failures[0].error
-        answers += webhook_failed.send_robust(sender=WebhookReceipt, attempt=lease.attempt, error=first, **about)
+        announce(webhook_failed, attempt=lease.attempt, error=progress.failures[0].error, **about)
     if ended.status == "dead":
-        reason = "gave_up" if ended.decision == "gave_up" else "exhausted"
-        answers += webhook_dead.send_robust(sender=WebhookReceipt, reason=reason, **about)
-    for receiver, answer in answers:
-        if isinstance(answer, Exception):
-            logger.error("receiver %r of a webhook signal failed", receiver, exc_info=answer)
+        announce(webhook_dead, reason="gave_up" if ended.decision == "gave_up" else "exhausted", **about)

@@ -13,10 +13,10 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from types import MappingProxyType
 
-from django.db import DatabaseError, InterfaceError
+from django.db import Error
 
 from django_webhook_guard import intake, processing
-from django_webhook_guard.conf import URL_TENANT, Source, UnknownSource, get_source, receipts_alias
+from django_webhook_guard.conf import URL_TENANT, Source, UnknownSource, get_source, receipts_alias, source_of
 from django_webhook_guard.delivery import Delivery
 from django_webhook_guard.events import WebhookEvent
 from django_webhook_guard.exceptions import (
@@ -26,7 +26,7 @@ from django_webhook_guard.exceptions import (
     UnknownTenant,
     VerificationError,
 )
-from django_webhook_guard.identity import Event, identify
+from django_webhook_guard.identity import Event, identify, is_name
 from django_webhook_guard.intake import Claim, kept_headers
 from django_webhook_guard.locators import Reading
 from django_webhook_guard.transactions import is_conflict, is_lock_timeout, is_sqlite_lock
@@ -145,6 +145,9 @@ def find_source(name: str, *, tenant: str | None, routed: bool) -> Source | Outc
         tenant: The tenant that the URL names.
         routed: Whether the catch-all URLs were used, which serve only what says so.
     """
+    if tenant is not None and not is_name(tenant):
+        logger.info("webhook refused: the URL's tenant is blank, too long or holds a NUL")
+        return answer("not_found")
     try:
         source = get_source(name)
     except UnknownSource:
@@ -176,6 +179,9 @@ def admit(source: Source, delivery: Delivery, *, length: int) -> Outcome | None:
         source.provider.verifier.admit(delivery)
     except VerificationError as error:
         return _rejected(source, error)
+    except Exception:
+        logger.exception("webhook not accepted: source %s: unexpected error", source.name)
+        return answer("unavailable", source)
     return None
 
 
@@ -236,7 +242,7 @@ def receive(source: Source, delivery: Delivery, *, now: datetime, request_id: st
     except Misconfigured as error:
         logger.error("webhook not accepted: %s", error)
         return answer("unavailable", source)
-    except (DatabaseError, InterfaceError) as error:
+    except Error as error:
         return _database_fault(source, error)
     except Exception:
         logger.exception("webhook not accepted: source %s: unexpected error", source.name)
@@ -318,7 +324,8 @@ def _run(source: Source, event: Event, delivery: Delivery, claim: Claim, now: da
         )
         run = processing.carry_out(lease, _first(source, event, delivery, claim, now))
     else:
-        lease = processing.lease_of(claim.row, source, using, claim.lease, claim.handlers, "delivery")
+        owner = source_of(claim.row.source) or source  # sources of one namespace share their receipts
+        lease = processing.lease_of(claim.row, owner, using, claim.lease, claim.handlers, "delivery")
         run = processing.carry_out(lease)
     logger.info("webhook of source %s: %s", source.name, run.decision)
     waits = run.decision in ("retry_later", "busy", "failed")

@@ -27,7 +27,10 @@ class RetryPolicy:
     def delay(self, failures: int) -> float:
         """Return the seconds to wait after this many failures (1 for the first)."""
         exponent = min(max(failures, 1) - 1, 64)
-        delay = float(min(self.base * self.factor**exponent, self.max_delay))
+        try:
+            delay = min(self.base * float(self.factor) ** exponent, float(self.max_delay))
+        except OverflowError:
+            delay = float(self.max_delay)
         return delay * (1 + self.jitter * random.uniform(-1, 1))  # noqa: S311 - spreads load, no secret
 
     def exhausted(self, *, used: int, age: float) -> bool:

@@ -12,9 +12,14 @@ from types import MappingProxyType
 
 #: The shortest key for HMAC that NIST SP 800-131A (revision 2, section 10) allows is 112 bits: 14 bytes.
 MINIMUM_LENGTH = 14
+#: The longest name of a key, and of the tenant that holds it: what their columns take.
+MAX_ID = 64
+MAX_TENANT = 255
 
 _KEY_ID_LABEL = b"django-webhook-guard key id"
 _SEEN_LABEL = b"django-webhook-guard seen"
+#: What a copied secret may carry unseen: byte order mark, zero-width space and joiners.
+_INVISIBLE = "\ufeff\u200b\u200c\u200d\u2060"
 _API_KEYS = re.compile(
     r"(sk|pk|rk)_(test|live)_|pk_|ghp_|gho_|ghu_|ghs_|github_pat_|glpat-|xox[abprs]-|shpat_|AKIA|SG\.|AIza"
 )
@@ -44,14 +49,25 @@ DECODINGS: Mapping[str, Callable[[str], bytes]] = MappingProxyType(
 
 
 def _end_of(moment: datetime | date | str | None) -> datetime | None:
+    if moment is None:
+        return None
     if isinstance(moment, str):
-        parsed: datetime | date = date.fromisoformat(moment) if len(moment) == 10 else datetime.fromisoformat(moment)
-        return _end_of(parsed)
+        return _end_of(_read(moment))
     if isinstance(moment, datetime):
         return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    if isinstance(moment, date):
+    if not isinstance(moment, date):
+        raise ValueError("not_after is no date")
+    try:
         return datetime.combine(moment, time.min, tzinfo=UTC) + timedelta(days=1)
-    return None
+    except OverflowError:  # the last day of the calendar: for ever
+        return datetime.max.replace(tzinfo=UTC)
+
+
+def _read(text: str) -> datetime | date:
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        return datetime.fromisoformat(text)
 
 
 @dataclass(frozen=True, init=False)
@@ -122,13 +138,20 @@ class Secret:
         """
         if not isinstance(self.secret, str):
             return "is not text"
+        for name, value, longest in (("id", self.id, MAX_ID), ("tenant", self.tenant, MAX_TENANT)):
+            if value is not None and not _is_name(value, longest):
+                return f"has as {name} no printable text of 1 to {longest} characters"
         return _flaw_of(self.secret, decoding)
+
+
+def _is_name(value: object, longest: int) -> bool:
+    return isinstance(value, str) and 0 < len(value) <= longest and value.strip() != "" and value.isprintable()
 
 
 def _flaw_of(text: str, decoding: str) -> str | None:
     if not text.strip():
         return "is blank"
-    if text != text.strip():
+    if text != text.strip() or text != text.strip(_INVISIBLE):
         return "has white space around it"
     if _API_KEYS.match(text):
         return "looks like an API key, not like a signing secret"

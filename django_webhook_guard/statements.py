@@ -363,14 +363,21 @@ def _lease_is_out(dialect: Dialect, row: Row) -> str:
     return f" AND lease_until < {dialect.now}" if row.status == "processing" else ""
 
 
-def count(using: str, row: Row) -> None:
-    """Count a delivery on a receipt that nobody runs, unless it has moved on since it was read."""
+def count(using: str, row: Row, every: float) -> None:
+    """Count a delivery on a receipt that nobody runs, unless it has moved on since it was read.
+
+    Args:
+        using: The database alias.
+        row: The receipt as it was read.
+        every: Seconds that must have passed since the last count: of many copies at once, one is counted.
+    """
     dialect = _dialect(connections[using])
     sql = (
         f"UPDATE {WebhookReceipt._meta.db_table} SET deliveries = deliveries + 1, "  # noqa: S608
-        f"last_delivered_at = {dialect.now} WHERE id = %s AND attempts = %s AND status = %s"
+        f"last_delivered_at = {dialect.now} WHERE id = %s AND attempts = %s AND status = %s "
+        f"AND last_delivered_at <= {dialect.later}"
     )
-    _execute(using, sql, [row.id, row.attempts, row.status])
+    _execute(using, sql, [row.id, row.attempts, row.status, -every])
 
 
 # -- the run -----------------------------------------------------------------------------------------------------------

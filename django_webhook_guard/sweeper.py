@@ -4,10 +4,10 @@ import logging
 from collections import Counter
 from collections.abc import Callable
 
-from django.db import DatabaseError
+from django.db import Error
 
 from django_webhook_guard import processing
-from django_webhook_guard.conf import receipts_alias, runnable_names
+from django_webhook_guard.conf import receipts_alias, runnable_names, source_of
 from django_webhook_guard.exceptions import Misconfigured
 from django_webhook_guard.models import WebhookReceipt
 
@@ -26,20 +26,20 @@ def sweep(
 
     Args:
         batch: How many receipts at most.
-        source: Only this source's.
+        source: Only this source's, those under its former names included.
         report: Called with number and end of each run.
 
     Returns:
         How many runs ended in which status.
     """
     using = receipts_alias()
-    names = [name for name in runnable_names() if source is None or name == source]
+    names = runnable_names() if source is None else _names_of(source)
     due = WebhookReceipt.objects.using(using).due().filter(source__in=names)
     counts: Counter[str] = Counter()
     for receipt_id in list(due.values_list("pk", flat=True)[:batch]):
         try:
             run = processing.run(receipt_id, "sweeper")
-        except (DatabaseError, Misconfigured) as error:
+        except (Error, Misconfigured) as error:
             logger.error("webhook receipt %s could not be run: %s", receipt_id, type(error).__name__)
             counts["postponed"] += 1
             continue
@@ -48,3 +48,10 @@ def sweep(
             if report is not None:
                 report(receipt_id, run)
     return counts
+
+
+def _names_of(name: str) -> list[str]:
+    source = source_of(name)
+    if source is None:
+        return []
+    return [name] if name != source.name else [name, *source.formerly]

@@ -26,6 +26,8 @@ _PG_LOCK_TIMEOUT = "55P03"
 _MYSQL_UNIQUE = 1062
 _MYSQL_CONFLICTS = frozenset({1213, 1020})
 _MYSQL_LOCK_TIMEOUT = 1205
+_PG_GOING_AWAY = ("08", "57P")
+_MYSQL_GOING_AWAY = frozenset({1053, 1927, 2002, 2003, 2006, 2013, 4031})
 _SQLITE_UNIQUE = frozenset({"SQLITE_CONSTRAINT_UNIQUE", "SQLITE_CONSTRAINT_PRIMARYKEY"})
 
 
@@ -57,9 +59,13 @@ def is_sqlite_lock(error: BaseException) -> bool:
     )
 
 
-def is_unavailable(error: BaseException) -> bool:
-    """Tell whether the fault is the database's, so that the sender must come again."""
-    return isinstance(error, OperationalError | InterfaceError) or is_conflict(error)
+def is_connection_lost(error: BaseException) -> bool:
+    """Tell whether the database went away: its connection was cut, or it shuts down."""
+    if not isinstance(error, OperationalError):
+        return isinstance(error, InterfaceError)
+    if hasattr(error.__cause__, "sqlstate"):  # none where the driver found out by itself
+        return (_sqlstate(error) or "08").startswith(_PG_GOING_AWAY)
+    return _mysql_code(error) in _MYSQL_GOING_AWAY
 
 
 def repeated(work: Callable[[], Result]) -> Result:
@@ -82,6 +88,24 @@ def repeated(work: Callable[[], Result]) -> Result:
 
 
 @contextmanager
+def durable(using: str) -> Iterator[None]:
+    """Open a transaction that is committed at its end, whoever called.
+
+    Args:
+        using: The database alias.
+
+    Raises:
+        RuntimeError: There is an outer transaction (Django's ``TestCase`` is none), or autocommit is switched off, so
+            that nothing would be committed.
+    """
+    connection = connections[using]
+    if not connection.get_autocommit() and not connection.in_atomic_block:
+        raise RuntimeError(f"Autocommit of the database {using!r} is switched off: nothing would be committed.")
+    with transaction.atomic(using=using, durable=True):
+        yield
+
+
+@contextmanager
 def committed(using: str) -> Iterator[None]:
     """Commit what is written inside, at once.
 
@@ -92,12 +116,12 @@ def committed(using: str) -> Iterator[None]:
         using: The database alias.
 
     Raises:
-        RuntimeError: There is an outer transaction.
+        RuntimeError: There is an outer transaction, or autocommit is switched off.
     """
     if connections[using].get_autocommit():
         yield
     else:
-        with transaction.atomic(using=using, durable=True):
+        with durable(using):
             yield
 
 

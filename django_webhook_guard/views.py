@@ -79,7 +79,11 @@ class SignedWebhookMixin:
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         """Receive the request."""
-        return self.get_response(self.receive(request, **kwargs))
+        response = self.get_response(self.receive(request, **kwargs))
+        if response.status_code >= 500:
+            # Our log has said why; Django would add an ERROR for every copy that is only told to come back.
+            response._has_been_logged = True  # type: ignore[attr-defined]
+        return response
 
     def receive(self, request: HttpRequest, **kwargs: Any) -> Outcome:
         """Read the request as a delivery, and run it through the one sequence.

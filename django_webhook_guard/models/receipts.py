@@ -1,13 +1,22 @@
 """The row of an event."""
 
 from datetime import datetime
-from typing import Self
+from typing import Any, Self
 
-from django.db import models
+from django.db import models, router
 from django.db.models import F
 from django.db.models.functions import Now
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
+
+from django_webhook_guard.text import visible
+
+
+class DatabaseNow(Now):
+    """The database's clock in UTC, as the columns are; Django's own follows the time zone of MariaDB's session."""
+
+    def as_mysql(self, compiler: Any, connection: Any, **extra_context: Any) -> Any:
+        return self.as_sql(compiler, connection, template="UTC_TIMESTAMP(6)", **extra_context)
 
 
 class Status(models.TextChoices):
@@ -51,7 +60,7 @@ class ReceiptQuerySet(models.QuerySet["WebhookReceipt"]):
 
     def due(self) -> Self:
         """Open receipts whose next moment has come, by the database's clock, the oldest first."""
-        return self.open().filter(due_at__lte=Now()).order_by("due_at")
+        return self.open().filter(due_at__lte=DatabaseNow()).order_by("due_at")
 
     def for_event(self, source: str, event_id: str) -> Self:
         """Receipts of a source with an event id."""
@@ -117,7 +126,7 @@ class WebhookReceipt(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{self.source} {self.event_type or '-'} {self.reference}"
+        return f"{self.source} {visible(self.event_type) or '-'} {self.reference}"
 
     @property
     def reference(self) -> str:
@@ -143,15 +152,15 @@ class WebhookReceipt(models.Model):
         Returns:
             Whether it was this call that did it.
         """
-        rows = type(self)._base_manager.using(self._state.db)
+        rows = type(self)._base_manager.using(router.db_for_write(type(self)))
         if not self.retryable:
             return False
         changed = rows.filter(pk=self.pk, status=self.status, attempts=self.attempts).update(
             status=Status.RECEIVED,
             reason=Reason.NONE,
             excused=F("attempts"),
-            budget_from=Now(),
-            due_at=Now(),
+            budget_from=DatabaseNow(),
+            due_at=DatabaseNow(),
             lease_until=None,
             processed_at=None,
         )

@@ -80,8 +80,10 @@ class Provider:
             form = parse_form(body, content_type)
         if self.form_json is not None and form:
             held = form.get(self.form_json)
-            if not isinstance(held, str):
-                raise MalformedContent(f"the form does not hold {self.form_json!r} exactly once")
+            # Nothing else may stand beside it: the content type is not signed, so a JSON body that holds
+            # "&payload=…&" in a string must not be readable as another event.
+            if not isinstance(held, str) or len(form) > 1:
+                raise MalformedContent(f"the form does not hold {self.form_json!r} exactly once, and nothing else")
             body = held.encode("utf-8", "surrogatepass")
         elif self.forms:
             return form, form

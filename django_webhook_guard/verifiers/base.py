@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import MAXYEAR, datetime
 from typing import Literal, Protocol
 
 from django_webhook_guard.delivery import Delivery
@@ -67,7 +67,11 @@ def check_window(signed_at: datetime | None, now: datetime, tolerance: float | N
         now: The receiver's time.
         tolerance: Half of the window, in seconds; None is the explicit "no window".
     """
-    if signed_at is None or tolerance is None:
+    if signed_at is None:
+        return "inside"
+    if signed_at.year == MAXYEAR:  # no clock says that, and it cannot be shown in every time zone
+        return "future"
+    if tolerance is None:
         return "inside"
     age = (now - signed_at).total_seconds()
     if age > tolerance:

@@ -10,6 +10,7 @@ from email.utils import parsedate_to_datetime
 from functools import cached_property, lru_cache
 from hashlib import new as new_hash
 from hmac import compare_digest
+from itertools import pairwise
 from string import Formatter
 from typing import Literal
 
@@ -30,6 +31,9 @@ _UNIX = re.compile(r"[0-9]{1,15}")
 _RFC3339 = re.compile(
     r"([0-9]{4}-[0-9]{2}-[0-9]{2})[Tt]([0-9]{2}:[0-9]{2}:[0-9]{2})(\.[0-9]{1,9})?([Zz]|[+-][0-9]{2}:[0-9]{2})"
 )
+_RFC1123 = re.compile(
+    r"[A-Z][a-z]{2}, [0-9]{2} [A-Z][a-z]{2} [0-9]{4} [0-9]{2}:[0-9]{2}:[0-9]{2} (GMT|[+-](?!0000)[0-9]{4})"
+)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -47,7 +51,7 @@ class _Layout:
 def _layout(text: str) -> _Layout:
     pieces = [(literal, name) for literal, name, _, _ in Formatter().parse(text)]
     names = [name for _, name in pieces if name]
-    if "signature" not in names or not set(names) <= {"signature", "timestamp"} or len(names) > 2:
+    if sorted(names) not in (["signature"], ["signature", "timestamp"]):
         raise ValueError(f"layout {text!r}: give {{signature}} once, and {{timestamp}} at most once.")
     if len(names) == 1:
         literal, _ = pieces[0]
@@ -113,7 +117,12 @@ class HMACVerifier:
     def __post_init__(self) -> None:
         layout = _layout(self.layout)
         named = {name for _, name in _template(self.signed) if name is not None}
-        new_hash(self.algorithm)
+        if new_hash(self.algorithm).digest_size < 16:
+            raise ValueError(f"algorithm {self.algorithm!r}: a hash with a digest of 16 bytes or more.")
+        try:
+            re.compile(self.nonce_pattern)
+        except re.error as error:
+            raise ValueError(f"nonce_pattern {self.nonce_pattern!r}: {error}.") from None
         if self.decoding not in DECODINGS:
             raise ValueError(f"decoding {self.decoding!r}: one of {', '.join(DECODINGS)}.")
         if self.encoding not in ("hex", "base64"):
@@ -171,12 +180,14 @@ class HMACVerifier:
         signed_at = self._signed_at(parts.get("timestamp"))
         content = self._content(delivery, parts)
         for secret in secrets:
-            expected = secret.mac(content, algorithm=self.algorithm, decoding=self.decoding)
-            for signature in signatures:
-                if compare_digest(expected, signature):
-                    nonce = parts.get("nonce")
-                    return Verification(content=content, secret=secret, signed_at=signed_at, nonce=nonce)
+            if self._made_by(secret, content, signatures):
+                return Verification(content=content, secret=secret, signed_at=signed_at, nonce=parts.get("nonce"))
         raise SignatureMismatch
+
+    def _made_by(self, secret: Secret, content: bytes, signatures: Iterable[bytes]) -> bool:
+        # A frame of its own, so that no error carries the expected digest along.
+        expected = secret.mac(content, algorithm=self.algorithm, decoding=self.decoding)
+        return any(compare_digest(expected, signature) for signature in signatures)
 
     def _read(self, delivery: Delivery) -> tuple[list[bytes], Mapping[str, str]]:
         """Return the signatures as bytes and the proof's other parts as text."""
@@ -184,7 +195,9 @@ class HMACVerifier:
         header = self._header(delivery, self.header)
         parts: dict[str, str] = {}
         if layout.separator:
-            candidates, parts["timestamp"] = self._pairs(header, layout)
+            candidates, stamp = self._pairs(header, layout)
+            if "timestamp" in self.covers:
+                parts["timestamp"] = stamp
         elif header.startswith(layout.prefix):
             candidates = [header[len(layout.prefix) :]]
         else:
@@ -198,6 +211,9 @@ class HMACVerifier:
                 parts[part] = self._header(delivery, name)
         if "nonce" in parts and not re.fullmatch(self.nonce_pattern, parts["nonce"]):
             raise SignatureMalformed(f"{self.nonce_header}: not of the form {self.nonce_pattern}")
+        for part, end in self._ends.items():
+            if end in parts[part]:
+                raise SignatureMalformed(f"{{{part}}} holds {end!r}, which ends it in the signed text")
         signatures = [found for found in map(self._decode, candidates) if found is not None]
         if not signatures:
             raise SignatureMalformed(f"{self.header}: no signature in {self.encoding} of the right length")
@@ -235,6 +251,13 @@ class HMACVerifier:
         return signatures, stamps[0]
 
     @cached_property
+    def _ends(self) -> Mapping[str, str]:
+        """The text behind {id} and {nonce}: inside of them it would move the border to the next part."""
+        pieces = _template(self.signed)
+        following = pairwise(pieces)
+        return {name: end.decode() for (_, name), (end, _) in following if name in ("id", "nonce") and end}
+
+    @cached_property
     def _digest_size(self) -> int:
         return new_hash(self.algorithm).digest_size
 
@@ -256,7 +279,7 @@ class HMACVerifier:
             moment = _moment(text, self.stamp)
         except (ValueError, OverflowError, TypeError):
             moment = None
-        if moment is None:
+        if moment is None or moment < _EPOCH:
             raise SignatureMalformed(f"time stamp of {len(text)} characters is not of the form {self.stamp!r}")
         return moment
 
@@ -286,11 +309,11 @@ def _moment(text: str, stamp: StampFormat) -> datetime | None:
         except OverflowError:
             return datetime.max.replace(tzinfo=UTC)
     if stamp == "rfc1123":
-        moment = parsedate_to_datetime(text)
-        return moment if moment.tzinfo else None
+        return parsedate_to_datetime(text).astimezone(UTC) if _RFC1123.fullmatch(text) else None
     match = _RFC3339.fullmatch(text)
     if match is None:
         return None
     day, clock, fraction, zone = match.groups()
     microseconds = (fraction or "")[:7]
-    return datetime.fromisoformat(f"{day}T{clock}{microseconds}{'+00:00' if zone in 'Zz' else zone}")
+    moment = datetime.fromisoformat(f"{day}T{clock}{microseconds}{'+00:00' if zone in 'Zz' else zone}")
+    return moment.astimezone(UTC)

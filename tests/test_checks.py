@@ -1,0 +1,371 @@
+import math
+
+import pytest
+from django.core.checks import Error, Warning, run_checks
+from django.db import connections
+
+from django_webhook_guard import conf
+from django_webhook_guard.handlers import unregister, webhook_handler
+from django_webhook_guard.locators import Header
+from django_webhook_guard.providers import Provider
+from django_webhook_guard.secrets import Secret
+from django_webhook_guard.verifiers import HMACVerifier
+
+GOOD = "g00d-0123456789abcdef"
+NAN, INF = math.nan, math.inf
+
+
+def messages():
+    return run_checks(tags=["django_webhook_guard"])
+
+
+def ids():
+    return [message.id.removeprefix("django_webhook_guard.") for message in messages()]
+
+
+def test_the_test_project_has_the_one_warning_about_github():
+    assert ids() == ["W003"]
+
+
+#: Options of one source that make it unusable, by the id of their check.
+FATAL = {
+    "E002": [{"TOLERENCE": 60}, {"secrets": [GOOD]}, {"SOURCES": {}}],
+    "E004": [
+        {"PROVIDER": "stirpe"},
+        {"PROVIDER": None},
+        {"PROVIDER": 5},
+        {"PROVIDER": ""},
+        {"PROVIDER": "no.such.PROVIDER"},
+        {"PROVIDER": "django.VERSION"},
+        {"PROVIDER": "django_webhook_guard.providers.Provider"},
+    ],
+    "E005": [
+        {"PROVIDER": "signed-nonce", "TENANT": True},
+        {"TENANT": False},
+        {"TENANT": ""},
+        {"TENANT": 5},
+        {"EVENT_ID": 5},
+        {"EVENT_ID": ["id"]},
+        {"EVENT_ID": ()},
+        {"EVENT_ID": ("id", None)},
+        {"EVENT_TYPE": b"type"},
+        {"OCCURRED_AT": 1.5},
+        {"OBJECT": ("a", ("b",))},
+        {"KEY_FIELDS": "id"},
+        {"KEY_FIELDS": 5},
+        {"KEY_FIELDS": [None]},
+        {"KEY_FIELDS": [""]},
+        {"KEY_FIELDS": [()]},
+        {"KEY_FIELDS": [["a"]]},
+    ],
+    "E006": [
+        {"NAMESPACE": ""},
+        {"NAMESPACE": " "},
+        {"NAMESPACE": None},
+        {"NAMESPACE": 5},
+        {"FORMERLY": "old"},
+        {"FORMERLY": [""]},
+        {"FORMERLY": [5]},
+        {"FORMERLY": None},
+        {"FORMERLY": ["github"]},
+        {"FORMERLY": ["stripe"]},
+    ],
+    "E007": [{"TOLERANCE": value} for value in (0, 0.0, -1, NAN, INF, -INF, "300", "", True, [], 10**400, 1e300)],
+    "E008": [{"MAX_BODY": value} for value in (0, -1, 0.5, 1e6, NAN, "1", None, True, 10**400)]
+    + [{"LEASE": value} for value in (0, -1, NAN, INF, "60", None, True)],
+    "E009": [
+        {"RETRY": value}
+        for value in (
+            5,
+            None,
+            {"bse": 1},
+            {"base": 0},
+            {"base": "2"},
+            {"base": NAN},
+            {"factor": 0.5},
+            {"factor": None},
+            {"jitter": 1.1},
+            {"jitter": -0.1},
+            {"max_attempts": 1.5},
+            {"max_attempts": 0},
+            {"max_attempts": True},
+            {"max_age": INF},
+            {"max_delay": 10**400},
+        )
+    ],
+    "E010": [
+        {"RESPONSES": value}
+        for value in (
+            5,
+            None,
+            [],
+            {"proccessed": 200},
+            {"processed": 302},
+            {"processed": "200"},
+            {"processed": True},
+            {"processed": 99},
+            {"processed": 600},
+            {"processed": None},
+            {"failed": 200},
+            {"rejected": 200},
+            {"late": 202},
+            {"malformed": 204},
+            {"busy": 200},
+            {"unavailable": 200},
+        )
+    ],
+    "E011": [
+        {"PUBLIC_URL": value}
+        for value in (
+            5,
+            "",
+            "hooks.example.org",
+            "ftp://hooks.example.org",
+            "https://",
+            "https://a.example/path",
+            "https://a.example?x=1",
+            "https://a.example#x",
+            "https://user:pw@a.example",
+            "https://a.example\n",
+            "http://[",
+            "http://[::1",
+        )
+    ]
+    + [{"ROUTE": value} for value in (None, 0, 1, "yes")],
+    "E012": [{"SECRETS": value} for value in ("", "whsec_0123456789abcdef", "no.such.callable", "django.VERSION")],
+    "E014": [{"SECRETS": value} for value in (None, [], (), b"s3cret", 5, {GOOD}, {"secret": GOOD})]
+    + [
+        {"SECRETS": [value]}
+        for value in ("", "   ", None, 5, GOOD + "\n", "sk_test_0123456789abcdef", "changeme-changeme")
+    ]
+    + [{"SECRETS": [{"secret": GOOD, **extra}]} for extra in ({"not_after": "soon"}, {"idd": "v1"}, {"not_after": 5})]
+    + [{"SECRETS": [{"id": "v1"}]}, {"SECRETS": [GOOD], "TENANT": "url"}],
+}
+CASES = [pytest.param(id, options, id=f"{id}-{options}"[:60]) for id, listed in FATAL.items() for options in listed]
+
+
+@pytest.mark.parametrize(("id", "options"), CASES)
+def test_a_source_with_an_error_is_reported_and_accepts_nothing(sources, post, caplog, id, options):
+    sources(stripe=options)
+    assert id in ids()
+    caplog.clear()
+    response = post("stripe", {"id": "evt_1", "type": "x"})
+    assert (response.status_code, response["Retry-After"]) == (503, "10")
+    lines = [
+        record.getMessage() for record in caplog.records if record.levelname == "ERROR" and "webhook" in record.msg
+    ]
+    assert len(lines) == 1 and "'stripe'" in lines[0]
+    assert post("github", {}, headers={}).status_code == 401
+
+
+@pytest.mark.parametrize(("id", "options"), CASES)
+def test_an_error_names_source_and_next_step_and_never_a_secret(sources, id, options):
+    sources(stripe=options)
+    found = [message for message in messages() if message.id.endswith(id)]
+    assert all(isinstance(message, Error) and message.hint and "'stripe'" in message.msg for message in found)
+    shown = str(messages())
+    assert not any(text in shown for text in (GOOD, "whsec_0123456789abcdef", "sk_test_", "changeme", "user:pw"))
+
+
+@pytest.mark.parametrize("raw", [5, [], "stripe", {"SOURCES": []}, {"SOURCES": None}, {"SOURCES": "stripe"}])
+def test_e001_a_setting_that_is_no_dict(settings, post, raw):
+    settings.WEBHOOK_GUARD = raw
+    assert ids() == ["E001"]
+    assert post("stripe", {"id": "evt_1"}).status_code == 503
+
+
+@pytest.mark.parametrize("key", ["TOLERENCE", "SECRETS", "TENANT", "PROVIDER", "sources", 5])
+def test_e002_above_the_sources_concerns_all_of_them(settings, post, key):
+    settings.WEBHOOK_GUARD = {**settings.WEBHOOK_GUARD, key: [GOOD]}
+    assert "E002" in ids()
+    assert GOOD not in str(messages())
+    assert post("stripe", {"id": "evt_1", "type": "x"}).status_code == 503
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a/b", "é", "a" * 101, "---", None, 5, ("a",)])
+@pytest.mark.parametrize("options", [{"PROVIDER": "stripe", "SECRETS": [GOOD]}, None])
+def test_e003_a_name_that_is_none(settings, name, options):
+    settings.WEBHOOK_GUARD = {"SOURCES": {name: options}}
+    assert ids() == ["E003"]
+    assert GOOD not in str(messages())
+
+
+def test_e003_a_source_without_a_dict(settings, post):
+    settings.WEBHOOK_GUARD = {"SOURCES": {"stripe": [GOOD]}}
+    assert ids() == ["E003"]
+    assert post("stripe", {"id": "evt_1"}).status_code == 503
+
+
+def test_e006_two_sources_with_one_former_name(sources):
+    sources(stripe={"FORMERLY": ["old"]}, github={"FORMERLY": ["old"]})
+    assert "E006" in ids()
+
+
+@pytest.mark.parametrize(
+    ("secret", "flaw"),
+    [
+        ("", "is blank"),
+        (" \t", "is blank"),
+        (GOOD + "\n", "has white space around it"),
+        (" " + GOOD, "has white space around it"),
+        ("short", "is shorter than 14 bytes"),
+        ("sk_test_0123456789abcdef", "looks like an API key"),
+        ("pk_live_0123456789abcdef", "looks like an API key"),
+        ("ghp_0123456789abcdef0123", "looks like an API key"),
+        ("your-webhook-secret", "looks like a placeholder"),
+        (None, "is neither text nor a dict"),
+        ({"secret": None}, "is not text"),
+        ({"secret": GOOD, "id": 2}, "has as id no"),
+        ({"secret": GOOD, "id": "x" * 65}, "has as id no"),
+        ({"secret": GOOD, "tenant": 42}, "has as tenant no"),
+        ({"secret": GOOD, "not_after": "soon"}, "is neither text nor a dict"),
+        (Secret("short"), "is shorter than 14 bytes"),
+    ],
+)
+def test_e013_j1_j4_j8_a_flawed_secret_is_reported_and_never_used(sources, secret, flaw):
+    sources(stripe={"SECRETS": ["whsec_0123456789abcdef0123", secret]})
+    (found,) = [message for message in messages() if message.id.endswith("E013")]
+    assert flaw in found.msg
+    assert [each.key_id for each in conf.get_source("stripe").secrets] == ["e20ac3bd"]
+
+
+def test_e013_a_secret_goes_by_its_name_or_its_number(sources):
+    sources(stripe={"SECRETS": [{"id": "v1", "secret": "short"}, "short"]})
+    shown = " ".join(message.msg for message in messages())
+    assert "secret 'v1' is shorter" in shown and "secret number 2 is shorter" in shown
+
+
+@pytest.mark.parametrize("tenant", ["url", Header("X-Shop")])
+def test_e013_a_secret_without_tenant_can_not_vouch_for_one(sources, tenant):
+    sources(stripe={"TENANT": tenant, "SECRETS": [GOOD, {"secret": "0ther-0123456789abcdef", "tenant": "a"}]})
+    assert any("secret number 1 has no tenant" in message.msg for message in messages())
+    assert [each.tenant for each in conf.get_source("stripe").secrets] == ["a"]
+
+
+SHARED = [GOOD, "0ther-0123456789abcdef"]
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        {},
+        {"NAMESPACE": "third"},
+        {"NAMESPACE": "stripe", "TENANT": "account"},
+        {"NAMESPACE": "stripe", "EVENT_ID": "other"},
+        {"NAMESPACE": "stripe", "KEY_FIELDS": ["a"]},
+        {"NAMESPACE": "stripe", "SECRETS": [{"secret": GOOD, "tenant": "a"}]},
+    ],
+)
+def test_e015_a_shared_secret_is_never_used(sources, post, second):
+    sources(stripe={"SECRETS": [GOOD]}, second={"PROVIDER": "stripe", "SECRETS": [GOOD], **second})
+    (found,) = [message for message in messages() if message.id.endswith("E015")]
+    assert "second, stripe share a secret" in found.msg and GOOD not in str(found)
+    assert post("stripe", {"id": "evt_1", "type": "x"}, secret=GOOD).status_code == 503
+
+
+def test_e015_only_the_shared_one_is_taken_away(sources, post):
+    sources(stripe={"SECRETS": SHARED}, second={"PROVIDER": "stripe", "SECRETS": [GOOD]})
+    assert post("stripe", {"id": "evt_1", "type": "x"}, secret=GOOD).status_code == 401
+    assert len(conf.get_source("stripe").secrets) == 1
+
+
+def test_e015_one_secret_of_two_tenants(sources):
+    listed = [{"secret": GOOD, "tenant": "a"}, {"secret": GOOD, "tenant": "b"}]
+    sources(stripe={"TENANT": "url", "SECRETS": listed})
+    assert "E015" in ids()
+    assert conf.get_source("stripe").secrets == ()
+
+
+def test_one_namespace_and_one_key_may_share_a_secret(sources):
+    shared = {"PROVIDER": "stripe", "SECRETS": [GOOD], "NAMESPACE": "payments"}
+    sources(stripe=shared, second={**shared, "EVENT_ID": "id", "TOLERANCE": 60})
+    assert ids() == ["W003"]
+    assert len(conf.get_source("stripe").secrets) == len(conf.get_source("second").secrets) == 1
+
+
+@pytest.fixture
+def database(monkeypatch):
+    def change(**options):
+        for name, value in options.items():
+            monkeypatch.setitem(connections.settings["default"], name, value)
+        conf._cache.clear()
+
+    yield change
+    monkeypatch.undo()
+    conf._cache.clear()
+
+
+def test_e016_without_autocommit_nothing_is_accepted(database, post, caplog):
+    database(AUTOCOMMIT=False)
+    assert "E016" in ids()
+    assert post("stripe", {"id": "evt_1", "type": "x"}).status_code == 503
+    assert [record.levelname for record in caplog.records if "AUTOCOMMIT" in record.getMessage()] == ["ERROR"]
+
+
+@pytest.mark.parametrize(
+    ("engine", "reported"), [("django.db.backends.mysql", True), ("django.db.backends.postgresql", False)]
+)
+def test_e017_a_time_zone_of_the_database_on_mysql(database, post, engine, reported):
+    database(ENGINE=engine, TIME_ZONE="Europe/Berlin")
+    assert ("E017" in ids()) is reported
+    assert not reported or post("stripe", {"id": "evt_1", "type": "x"}).status_code == 503
+
+
+def test_w001_a_short_lease_is_a_warning(sources):
+    sources(stripe={"LEASE": 29})
+    (found,) = [message for message in messages() if message.id.endswith("W001")]
+    assert isinstance(found, Warning) and "29" in found.msg
+    assert conf.get_source("stripe").lease == 29
+    sources(stripe={"LEASE": 30})
+    assert "W001" not in ids()
+
+
+def test_w002_a_handler_without_source(handler):
+    handler("gitbuh", "*", name="lost")(lambda event: None)
+    (found,) = [message for message in messages() if message.id.endswith("W002")]
+    assert "'lost' waits for source 'gitbuh'" in found.msg and "github, partner, stripe" in found.hint
+
+
+def test_w003_goes_with_the_source(sources):
+    sources(github=None)
+    assert ids() == []
+
+
+def test_e018_two_handlers_of_one_name(handler):
+    one, two = (lambda event: None), (lambda event: None)
+    handler("stripe", "a", name="same")(one)
+    handler("github", "b", name="same")(two)
+    assert "E018" not in ids()
+    webhook_handler("stripe", "b", name="same")(two)
+    assert ids().count("E018") == 1
+    unregister(two)
+
+
+def test_no_check_asks_the_database():
+    # Without the mark for a database every query is an error.
+    assert messages()
+
+
+STAMPED = {"header": "X-Signature", "layout": "t={timestamp},v1={signature}", "signed": "{timestamp}.{url}.{body}"}
+KEEPS_STAMP = Provider(name="keeper", verifier=HMACVerifier(**STAMPED), event_id="id", retry_span=600)
+SIGNS_AFRESH = Provider(name="fresh", verifier=HMACVerifier(**STAMPED), varies=frozenset({"stamp"}))
+
+
+@pytest.mark.parametrize(("tolerance", "found"), [(599, ["E019"]), (600, []), (None, [])])
+def test_e019_a_window_shorter_than_the_repeats_of_one_stamp(sources, tolerance, found):
+    where = f"{__name__}.KEEPS_STAMP"
+    source = {"PROVIDER": where, "SECRETS": [GOOD], "TOLERANCE": tolerance, "PUBLIC_URL": "https://a.example"}
+    sources(github=None, keeper=source)
+    assert ids() == found
+
+
+@pytest.mark.parametrize(("options", "found"), [({}, ["W004"]), ({"EVENT_ID": "id"}, []), ({"KEY_FIELDS": ["n"]}, [])])
+def test_w004_a_retry_that_cannot_be_told_from_a_new_event(sources, options, found):
+    source = {"PROVIDER": f"{__name__}.SIGNS_AFRESH", "SECRETS": [GOOD], "PUBLIC_URL": "https://a.example"}
+    sources(github=None, fresh={**source, **options})
+    assert ids() == found
+
+
+def test_w005_a_signed_url_and_no_public_url(sources):
+    sources(github=None, fresh={"PROVIDER": f"{__name__}.SIGNS_AFRESH", "SECRETS": [GOOD], "EVENT_ID": "id"})
+    assert ids() == ["W005"]

@@ -1,0 +1,145 @@
+from datetime import timedelta
+
+import pytest
+from django.db import connection, transaction
+from django.utils import timezone
+
+from django_webhook_guard import operations, processing, statements
+from django_webhook_guard.exceptions import GiveUp
+from django_webhook_guard.models import WebhookCheckpoint, WebhookReceipt
+
+pytestmark = pytest.mark.django_db(databases=["default", "other"])
+EVENT = {"id": "evt_1", "type": "x"}
+
+
+@pytest.fixture
+def failed(post, handler):
+    """A receipt that failed once; its handler works the second time."""
+    handler("stripe", "*", name="h")(lambda event: 1 / (event.attempt - 1))
+    post("stripe", EVENT)
+    return WebhookReceipt.objects.get()
+
+
+def receipt():
+    return WebhookReceipt.objects.get()
+
+
+def test_a_retry_makes_due_with_a_new_budget(failed):
+    WebhookReceipt.objects.update(attempts=20, budget_from=timezone.now() - timedelta(days=9))
+    dead = receipt()
+    assert operations.retry(dead, actor="anna", reason="mended")
+    row = statements.read_by_id("default", dead.pk)
+    assert (row.status, row.reason, row.attempts, row.used) == ("received", "", 20, 0)
+    assert abs(row.budget_age) < 5
+    assert abs(row.due_in) < 5
+    assert processing.run(dead.pk, "admin").status == "processed"
+    assert receipt().attempts == 21
+
+
+@pytest.mark.parametrize("status", ["received", "processing", "processed", "quarantined", "ignored", "discarded"])
+def test_only_failed_and_dead_receipts_are_retried(failed, status):
+    WebhookReceipt.objects.update(status=status)
+    before = WebhookReceipt.objects.values().get()
+    assert not operations.retry(receipt(), actor="anna")
+    assert WebhookReceipt.objects.values().get() == before
+
+
+@pytest.mark.parametrize("change", [{"attempts": 2}, {"status": "processing"}, {"status": "dead"}])
+def test_a_receipt_that_moved_on_since_it_was_shown_is_left_alone(failed, change):
+    WebhookReceipt.objects.update(**change)
+    before = WebhookReceipt.objects.values().get()
+    assert not operations.retry(failed, actor="anna")
+    assert WebhookReceipt.objects.values().get() == before
+
+
+def test_of_two_persons_one_wins(failed):
+    other = receipt()
+    assert operations.retry(failed, actor="anna")
+    assert not operations.retry(other, actor="otto")
+
+
+def test_a_retry_drops_the_marks_of_what_gave_up_and_no_other(failed, handler):
+    handler("stripe", "*", name="i", using="other")(lambda event: None)
+    WebhookReceipt.objects.update(status="dead", reason="gave_up", handlers=["h", "i"])
+    for using, name, mark in (
+        ("default", "h", "gave_up"),
+        ("default", "j", "done"),
+        ("other", "i", "gave_up"),
+        ("other", "k", "skipped"),
+    ):
+        statements.insert_checkpoint(using, failed.fingerprint, name, mark, "", 1)
+    statements.insert_checkpoint("default", "another", "h", "gave_up", "", 1)
+    assert operations.retry(receipt(), actor="anna")
+    assert set(WebhookCheckpoint.objects.values_list("handler", "fingerprint")) == {
+        ("j", failed.fingerprint),
+        ("h", "another"),
+    }
+    assert list(WebhookCheckpoint.objects.using("other").values_list("handler", flat=True)) == ["k"]
+
+
+def test_a_retry_that_is_refused_drops_no_mark(failed):
+    statements.insert_checkpoint("default", failed.fingerprint, "h", "gave_up", "", 1)
+    WebhookReceipt.objects.update(attempts=9)
+    assert not operations.retry(failed, actor="anna")
+    assert WebhookCheckpoint.objects.count() == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_retry_is_undone_with_the_callers_transaction(failed):
+    with transaction.atomic():
+        assert operations.retry(failed, actor="anna")
+        transaction.set_rollback(True)
+    assert receipt().status == "failed"
+
+
+class Replica:
+    """A router that reads from another database than it writes to."""
+
+    def db_for_read(self, model, **hints):
+        return "other"
+
+    def db_for_write(self, model, **hints):
+        return "default"
+
+
+def test_a_receipt_that_was_read_from_a_replica_is_written_where_receipts_live(failed, settings):
+    settings.DATABASE_ROUTERS = ["tests.test_operations.Replica"]
+    failed._state.db = "other"
+    assert operations.retry(failed, actor="anna")
+    assert WebhookReceipt.objects.using("default").get().status == "received"
+
+
+def test_a_retry_goes_by_the_clock_that_leases_go_by(failed):
+    with connection.cursor() as cursor:
+        if connection.vendor == "mysql":
+            cursor.execute("SET time_zone = '-07:00'")
+        assert operations.retry(failed, actor="anna")
+        row = statements.read_by_id("default", failed.pk)
+        due = list(WebhookReceipt.objects.due())
+        if connection.vendor == "mysql":
+            cursor.execute("SET time_zone = SYSTEM")
+    assert abs(row.due_in) < 5
+    assert abs(row.budget_age) < 5
+    assert due == [failed]
+
+
+def test_what_gave_up_runs_again_alone(post, handler):
+    runs = []
+
+    @handler("stripe", "*", name="a")
+    def give_up(event):
+        runs.append("a")
+        raise GiveUp
+
+    handler("stripe", "*", name="b")(lambda event: runs.append("b"))
+    post("stripe", EVENT)
+    operations.retry(receipt(), actor="anna")
+    assert processing.run(receipt().pk, "admin").decision == "gave_up"
+    assert runs == ["a", "b", "a"]
+
+
+def test_a_receipt_of_a_source_that_is_gone_cannot_run_here(failed, sources):
+    assert operations.runnable(failed)
+    sources(stripe=None)
+    assert not operations.runnable(failed)
+    assert operations.retry(failed, actor="anna")

@@ -1,0 +1,171 @@
+import logging
+
+import pytest
+from django.db import connection
+
+from django_webhook_guard import operations, processing
+from django_webhook_guard.exceptions import GiveUp, Skip
+from django_webhook_guard.models import WebhookAttempt, WebhookReceipt
+from django_webhook_guard.signals import webhook_dead, webhook_failed, webhook_processed, webhook_received
+from tests.project.models import Effect
+
+pytestmark = pytest.mark.django_db
+EVENT = {"id": "evt_1", "type": "x"}
+
+
+@pytest.fixture
+def connect():
+    connected = []
+
+    def register(signal, receiver):
+        signal.connect(receiver)
+        connected.append((signal, receiver))
+
+    yield register
+    for signal, receiver in connected:
+        signal.disconnect(receiver)
+
+
+@pytest.fixture
+def heard(connect):
+    """What onlookers were told, and whether the receipt's end was committed by then."""
+    told = []
+
+    def listener(name):
+        def listen(sender, signal, **about):
+            told.append((name, {**about, "open": connection.in_atomic_block}))
+
+        return listen
+
+    for name, signal in (("processed", webhook_processed), ("failed", webhook_failed), ("dead", webhook_dead)):
+        connect(signal, listener(name))
+    return told
+
+
+@pytest.mark.django_db(transaction=True)
+def test_onlookers_are_told_after_the_commit(post, handler, heard):
+    handler("stripe", "*", name="h")(lambda event: None)
+    post("stripe", EVENT)
+    ((name, about),) = heard
+    assert name == "processed"
+    assert about == {
+        "receipt_id": WebhookReceipt.objects.get().pk,
+        "source": "stripe",
+        "event_type": "x",
+        "open": False,
+    }
+
+
+def test_a_failure_is_told_with_its_error(post, handler, heard):
+    error = ValueError("why")
+
+    def fail(event):
+        raise error
+
+    handler("stripe", "*", name="h")(fail)
+    post("stripe", EVENT)
+    ((name, about),) = heard
+    assert (name, about["error"], about["attempt"]) == ("failed", error, 1)
+
+
+def test_giving_up_and_running_out_are_told_as_dead(post, handler, heard, sources):
+    sources(stripe={"RETRY": {"max_attempts": 1}})
+
+    @handler("stripe", "*", name="h")
+    def end(event):
+        raise GiveUp if event.event_type == "x" else ValueError
+
+    post("stripe", EVENT)
+    post("stripe", {"id": "evt_2", "type": "y"})
+    assert [(name, about.get("reason")) for name, about in heard] == [
+        ("failed", None),
+        ("dead", "gave_up"),
+        ("failed", None),
+        ("dead", "exhausted"),
+    ]
+
+
+def test_nobody_is_told_of_what_was_skipped_or_delivered_again(post, handler, heard):
+    @handler("stripe", "*", name="h")
+    def skip(event):
+        raise Skip
+
+    for _ in range(2):
+        post("stripe", EVENT)
+    assert heard == []
+
+
+def test_a_receiver_that_raises_changes_nothing(post, handler, connect, caplog):
+    def broken(sender, **about):
+        raise RuntimeError("broken onlooker")
+
+    connect(webhook_processed, broken)
+    handler("stripe", "*", name="h")(lambda event: None)
+    assert post("stripe", EVENT).status_code == 200
+    assert WebhookReceipt.objects.get().status == "processed"
+    assert "broken onlooker" in caplog.text
+
+
+# -- the signal that is work -------------------------------------------------------------------------------------------
+
+
+def first(sender, event, **kwargs):
+    Effect.objects.create(name=f"first{event.attempt}")
+
+
+def second(sender, event, **kwargs):
+    if event.attempt == 1:
+        raise ValueError("second broke")
+    Effect.objects.create(name=f"second{event.attempt}")
+
+
+async def third(sender, event, **kwargs):
+    await Effect.objects.acreate(name="async")
+
+
+def effects():
+    return list(Effect.objects.order_by("pk").values_list("name", flat=True))
+
+
+def test_e5_a_receiver_that_raises_is_named_and_all_run_again(post, connect, caplog):
+    called = []
+    connect(webhook_received, lambda_ := lambda sender, **kwargs: called.append(sender))
+    connect(webhook_received, first)
+    connect(webhook_received, second)
+    assert post("stripe", EVENT).status_code == 500
+    assert called == [WebhookReceipt]
+    assert effects() == []
+    attempt = WebhookAttempt.objects.get()
+    assert attempt.handler == "signal (tests.test_signals:second)"
+    (record,) = [each for each in caplog.records if each.levelno == logging.ERROR]
+    assert record.exc_info
+    assert post("stripe", EVENT).json()["status"] == "processed"
+    assert effects() == ["first2", "second2"]
+    assert WebhookReceipt.objects.get().handlers == ["signal"]
+    del lambda_
+
+
+def test_g8_an_async_receiver_runs(post, connect):
+    connect(webhook_received, third)
+    connect(webhook_received, first)
+    assert post("stripe", EVENT).json()["status"] == "processed"
+    assert sorted(effects()) == ["async", "first1"]
+
+
+def test_all_receivers_together_are_one_handler_beside_others(post, handler, connect):
+    handler("stripe", "*", name="h")(lambda event: Effect.objects.create(name=f"h{event.attempt}"))
+    connect(webhook_received, second)
+    assert post("stripe", EVENT).status_code == 500
+    assert post("stripe", EVENT).status_code == 200
+    assert effects() == ["h1", "second2"]
+
+
+def test_a_receipt_waits_for_a_receiver_that_is_gone(post, connect):
+    connect(webhook_received, second)
+    post("stripe", EVENT)
+    webhook_received.disconnect(second)
+    assert post("stripe", EVENT).status_code == 500
+    assert WebhookReceipt.objects.get().status == "failed"
+    connect(webhook_received, first)
+    operations.retry(WebhookReceipt.objects.get(), actor="anna")
+    assert processing.run(WebhookReceipt.objects.get().pk, "admin").status == "processed"
