@@ -1,0 +1,1 @@
+"""A small shop that takes webhooks: run ``manage.py demo``."""

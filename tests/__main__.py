@@ -1,0 +1,207 @@
+"""Run the tests once on every database that can be had here: ``python -m tests [--only NAME] [pytest's arguments]``.
+
+SQLite always; PostgreSQL at ``TEST_POSTGRES_URL`` and MariaDB at ``TEST_MARIADB_URL`` where the driver is installed and
+the server answers. ``WEBHOOK_GUARD_REQUIRE``, a comma list of postgres, mariadb and chromium, turns "left out" into
+"failed".
+"""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from xml.etree import ElementTree
+
+from environ import Env
+
+ROOT = Path(__file__).resolve().parent.parent
+POSTGRES_URL = os.environ.get("TEST_POSTGRES_URL") or "postgres://postgres@127.0.0.1:5432/webhook_guard"
+MARIADB_URL = os.environ.get("TEST_MARIADB_URL") or "mysql://root@127.0.0.1:3306/webhook_guard"
+NOTHING_COLLECTED = 5
+
+
+def without_postgres() -> str:
+    """Return why PostgreSQL cannot be had, or an empty string."""
+    try:
+        import psycopg
+    except ImportError:
+        return "its driver is not installed (psycopg)"
+    try:
+        psycopg.connect(POSTGRES_URL, dbname="postgres", connect_timeout=5).close()
+    except psycopg.Error as error:
+        return f"no server at TEST_POSTGRES_URL: {one_line(error)}"
+    return ""
+
+
+def without_mariadb() -> str:
+    """Return why MariaDB cannot be had, or an empty string."""
+    try:
+        import MySQLdb
+    except ImportError:
+        return "its driver is not installed (pip install --group mysql)"
+    url = Env.db_url_config(MARIADB_URL)
+    try:
+        MySQLdb.connect(
+            host=url["HOST"] or "127.0.0.1",
+            port=int(url["PORT"] or 3306),
+            user=url["USER"],
+            password=url["PASSWORD"],
+            connect_timeout=5,
+        ).close()
+    except MySQLdb.Error as error:
+        return f"no server at TEST_MARIADB_URL: {one_line(error)}"
+    return ""
+
+
+def without_chromium() -> str:
+    """Return why Chromium cannot be had, or an empty string."""
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        return "playwright is not installed (pip install --group browser)"
+    if any(shutil.which(name) for name in ("chromium", "chromium-browser", "google-chrome")):
+        return ""
+    with sync_playwright() as playwright:
+        found = Path(playwright.chromium.executable_path).exists()
+    return "" if found else "no chromium is installed"
+
+
+def one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:200]
+
+
+@dataclass(frozen=True)
+class Database:
+    """A database to run the tests on."""
+
+    name: str
+    url: str
+    why_not: Callable[[], str]
+
+
+DATABASES = (
+    Database("sqlite", "sqlite://:memory:", lambda: ""),
+    Database("postgres", POSTGRES_URL, without_postgres),
+    Database("mariadb", MARIADB_URL, without_mariadb),
+)
+REQUIRABLE = {"postgres": without_postgres, "mariadb": without_mariadb, "chromium": without_chromium}
+
+
+@dataclass
+class Totals:
+    """What came of all runs.
+
+    Args:
+        passed: How many tests passed, over all runs.
+        failed: The same for failures and errors; a run that broke off counts as one.
+        ran: Tests that ran somewhere.
+        skipped: Test → why it was skipped, on which databases.
+        left_out: Database → why it was left out.
+    """
+
+    passed: int = 0
+    failed: int = 0
+    ran: set[str] = field(default_factory=set)
+    skipped: dict[str, list[str]] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
+
+    def add(self, database: str, report: Path) -> None:
+        """Add the JUnit report of one run."""
+        for case in ElementTree.parse(report).iter("testcase"):
+            name = f"{case.get('classname')}::{case.get('name')}"
+            skip = case.find("skipped")
+            if case.find("failure") is not None or case.find("error") is not None:
+                self.failed += 1
+                self.ran.add(name)
+            elif skip is not None:
+                self.skipped.setdefault(name, []).append(f"{database}: {skip.get('message')}")
+            else:
+                self.passed += 1
+                self.ran.add(name)
+
+    def nowhere(self) -> dict[str, str]:
+        """Tests that ran on no database → why."""
+        return {name: "; ".join(dict.fromkeys(why)) for name, why in self.skipped.items() if name not in self.ran}
+
+    def told(self) -> str:
+        """The summary: what did not run and why, then one line of numbers."""
+        lines = [f"skipped: the whole run on {name}: {why}" for name, why in self.left_out.items()]
+        reasons = Counter(self.nowhere().values())
+        lines += [f"skipped: {name}: {why}" for name, why in self.nowhere().items() if reasons[why] <= 5]
+        lines += [f"skipped: {times} tests: {why}" for why, times in reasons.items() if times > 5]
+        elsewhere = len(self.skipped) - len(self.nowhere())
+        if elsewhere:
+            lines.append(f"not skipped, but made for some databases only and run there: {elsewhere} tests")
+        skipped = len(self.left_out) + len(self.nowhere())
+        lines.append(f"{self.passed} passed, {self.failed} failed, {skipped} skipped")
+        return "\n".join(lines)
+
+
+def run(database: Database, arguments: list[str], totals: Totals) -> None:
+    """Run pytest on a database, in a process of its own, and add its numbers."""
+    print(f"\n== {database.name}", flush=True)
+    with TemporaryDirectory() as folder:
+        report = Path(folder) / "report.xml"
+        ended = subprocess.run(
+            [sys.executable, "-m", "pytest", f"--junit-xml={report}", *arguments],
+            cwd=ROOT,
+            env={**os.environ, "DATABASE_URL": database.url},
+            check=False,
+        )
+        failed_before = totals.failed
+        if report.exists():
+            totals.add(database.name, report)
+    broke_off = ended.returncode not in (0, NOTHING_COLLECTED) and totals.failed == failed_before
+    if broke_off:
+        print(f"{database.name}: pytest ended with {ended.returncode}", flush=True)
+        totals.failed += 1
+
+
+def required() -> dict[str, str]:
+    """What ``WEBHOOK_GUARD_REQUIRE`` names and cannot be had → why."""
+    names = [name.strip() for name in os.environ.get("WEBHOOK_GUARD_REQUIRE", "").split(",") if name.strip()]
+    found = {}
+    for name in names:
+        why = REQUIRABLE[name]() if name in REQUIRABLE else f"not one of {', '.join(REQUIRABLE)}"
+        if why:
+            found[name] = why
+    return found
+
+
+def main() -> int:
+    """Run everything, and return the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m tests", description=__doc__, allow_abbrev=False)
+    parser.add_argument(
+        "--only", action="append", choices=[database.name for database in DATABASES], help="only this database"
+    )
+    options, arguments = parser.parse_known_args()
+    if not any(each.startswith("-m") for each in arguments):
+        arguments = ["-m", "not long", *arguments]
+    missing = required()
+    for name, why in missing.items():
+        print(f"WEBHOOK_GUARD_REQUIRE names {name}: {why}")
+    if missing:
+        return 1
+    totals = Totals()
+    for database in DATABASES:
+        if options.only and database.name not in options.only:
+            totals.left_out[database.name] = "not asked for"
+        elif why := database.why_not():
+            print(f"\n== {database.name} is left out: {why}", flush=True)
+            totals.left_out[database.name] = why
+        else:
+            run(database, arguments, totals)
+    print(f"\n{totals.told()}")
+    return 1 if totals.failed or not totals.passed else 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)
