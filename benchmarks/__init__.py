@@ -1,0 +1,1 @@
+"""Measurements: ratios against hand-written code, in one run."""
