@@ -130,7 +130,8 @@ def owed(source: str, event_type: str, names: Iterable[str]) -> list[Handler]:
         names: The names that the receipt keeps.
     """
     handlers = {handler.name: handler for handler in wanted(source, event_type)}
-    for handler in named(source, names).values():
+    others = [name for name in names if name not in handlers]
+    for handler in named(source, others).values() if others else ():
         handlers.setdefault(handler.name, handler)
     return list(handlers.values())
 

@@ -56,6 +56,11 @@ class IdentityRules:
         """Tell whether the proof covers every part of a locator."""
         return all(is_covered(each, self.covers, self.covered_headers) for each in parts(locator))
 
+    @cached_property
+    def id_covered(self) -> bool:
+        """Whether the proof covers the id."""
+        return self.event_id is not None and self.covered(self.event_id)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Key:
@@ -80,7 +85,8 @@ class Event:
         key: The event key.
         data: The parsed body.
         body_digest: SHA-256 of the body, 32 bytes.
-        seen_digest: The digest of the authenticated content, 64 hex.
+        verification: What the proof proved.
+        typed: The type where it is part of the key, else None.
         signed_at: The signed stamp.
         occurred_at: The event's own time.
         key_id: Which key signed.
@@ -96,7 +102,8 @@ class Event:
     key: Key
     data: Any = field(repr=False)
     body_digest: bytes = field(repr=False)
-    seen_digest: str
+    verification: Verification = field(repr=False)
+    typed: str | None
     signed_at: datetime | None
     occurred_at: datetime | None
     key_id: str
@@ -106,6 +113,11 @@ class Event:
     def fingerprint(self) -> str:
         """The 64 hex under which the event has its one receipt."""
         return fingerprint(self.namespace, self.tenant, self.key)
+
+    @cached_property
+    def seen_digest(self) -> str:
+        """The 64 hex of the authenticated content, whatever event it claims to be."""
+        return seen_digest(self.verification.secret.seen_key, self.verification.content, 0, self.typed)
 
     def under(self, namespace: str) -> "Event":
         """Return the same event under another namespace."""
@@ -195,7 +207,8 @@ def identify(
         key=key,
         data=reading.data,
         body_digest=reading.delivery.body_digest,
-        seen_digest=seen_digest(verification.secret.seen_key, verification.content, 0, typed),
+        verification=verification,
+        typed=typed,
         signed_at=verification.signed_at,
         occurred_at=_moment(rules.occurred_at, reading),
         key_id=verification.secret.key_id,
@@ -212,8 +225,8 @@ def _key(
 ) -> Key:
     body = reading.delivery.body_digest
     extra: tuple[Part, ...] = () if typed is None else (typed,)
-    if event_id is not None and rules.event_id is not None:
-        return _paired_unless(rules.covered(rules.event_id), "id", event_id, body, extra)
+    if event_id is not None:
+        return _paired_unless(rules.id_covered, "id", event_id, body, extra)
     fields = _parts_of(rules.key_fields, reading, "key field") if rules.key_fields else None
     if fields is not None:
         return _paired_unless(rules.covered(rules.key_fields), "fields", fields, body, extra)

@@ -267,6 +267,8 @@ def _answer(claimant: _Claimant, row: Row) -> Claim | None:
             return _hold(claimant, "key_reused", reused)
         if event.key.kind == "id" and "body" not in claimant.source.provider.varies:
             logger.warning("webhook of source %s: signed id came again with another body", event.source)
+    if row.status in ("processed", "discarded", "quarantined"):
+        return _answer_closed(claimant, row)
     claimant = _as_stored(claimant, row)
     if row.status == "received":
         return _take_over(claimant, row)
@@ -278,6 +280,11 @@ def _answer(claimant: _Claimant, row: Row) -> Claim | None:
         return _answer_exhausted(claimant, row)
     if row.status == "ignored" and _has_open_handler(claimant, row):
         return _take_over(claimant, row)
+    return _answer_closed(claimant, row)
+
+
+def _answer_closed(claimant: _Claimant, row: Row) -> Claim:
+    """Answer for a receipt that nobody runs by itself: count the delivery, and say what became of the event."""
     _count(claimant, row)
     if row.status == "quarantined":
         return Claim(decision="quarantined", fingerprint=row.fingerprint, receipt_id=row.id, reason=row.reason)

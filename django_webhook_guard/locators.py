@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Protocol, TypeAlias
 from urllib.parse import parse_qs
 
@@ -168,9 +168,12 @@ def _only(name: str, values: list[str]) -> Any:
 
 def single(locator: "Single | str") -> "Single":
     """Turn a dotted body path into a locator: ``"charges.0.id"`` is ``Body("charges", 0, "id")``."""
-    if isinstance(locator, str):
-        return Body(*(int(step) if _INDEX.fullmatch(step) else step for step in locator.split(".")))
-    return locator
+    return _dotted(locator) if isinstance(locator, str) else locator
+
+
+@lru_cache(maxsize=256)
+def _dotted(path: str) -> Body:
+    return Body(*(int(step) if _INDEX.fullmatch(step) else step for step in path.split(".")))
 
 
 def parts(locator: Locator) -> tuple["Single", ...]:

@@ -40,7 +40,8 @@ def parse_json(body: bytes) -> Any:
     """
     _check_depth(body)
     try:
-        return _DECODER.decode(body.decode("utf-8-sig"))
+        decoder = _CAREFUL if _LONG_NUMBER.search(body) else _DECODER
+        return decoder.decode(body.decode("utf-8-sig"))
     except UnicodeDecodeError:
         raise MalformedContent("the body is not UTF-8") from None
     except json.JSONDecodeError as error:
@@ -125,7 +126,10 @@ def _constant(text: str) -> NoReturn:
     raise MalformedContent(f"{text} is not JSON")
 
 
-_DECODER = json.JSONDecoder(
+#: Whole numbers are counted only where there may be a long one: asking for each of them costs as much as the rest.
+_LONG_NUMBER = re.compile(rb"[0-9]{%d}" % MAX_DIGITS)
+_DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_float=_decimal, parse_constant=_constant)
+_CAREFUL = json.JSONDecoder(
     object_pairs_hook=_unique, parse_int=_integer, parse_float=_decimal, parse_constant=_constant
 )
 

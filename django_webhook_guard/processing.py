@@ -19,7 +19,7 @@ from django.utils import timezone
 
 from django_webhook_guard import statements
 from django_webhook_guard.conf import Source, receipts_alias, source_of
-from django_webhook_guard.events import WebhookEvent, announce, lease_seconds, marks, named, owed
+from django_webhook_guard.events import WebhookEvent, announce, lease_seconds, marks, owed
 from django_webhook_guard.exceptions import GiveUp, NoHandlerHere, RetryLater, Skip
 from django_webhook_guard.handlers import Handler
 from django_webhook_guard.models import WebhookAttempt, WebhookReceipt
@@ -236,17 +236,16 @@ def _run_open(lease: Lease, event: WebhookEvent) -> _Progress:
     progress = _Progress(marks=_marks(lease, handlers) if lease.attempt > 1 else {})
     todo = [handler for handler in handlers if not progress.marks.keys() & set(handler.names)]
     unknown = [name for name in unknown if name not in progress.marks]
-    for handler in todo:
-        last = handler is todo[-1] and not progress.failures and not unknown
-        _run_handler(lease, handler, event, progress, last=last)
-        event = event.fresh()
+    for number, handler in enumerate(todo, start=1):
+        last = number == len(todo) and not progress.failures and not unknown
+        _run_handler(lease, handler, event if number == 1 else event.fresh(), progress, last=last)
     return progress
 
 
 def _handlers_of(lease: Lease) -> tuple[list[Handler], list[str]]:
     """Return the handlers that the receipt waits for, in order, and the names that this process does not know."""
-    known = named(lease.source.name, lease.names)
     handlers = owed(lease.source.name, lease.event_type, lease.names)
+    known = {name for handler in handlers for name in handler.names}
     return handlers, [name for name in lease.names if name not in known]
 
 

@@ -146,12 +146,8 @@ _READ = (
 _UNTIL = ("lease_until", "due_at", "processed_at", "last_delivered_at", "budget_from")
 
 
-def _dialect(connection: BaseDatabaseWrapper) -> Dialect:
-    return _DIALECTS[connection.vendor]
-
-
-def _execute(using: str, sql: str, params: Sequence[Any]) -> int:
-    with connections[using].cursor() as cursor:
+def _execute(connection: BaseDatabaseWrapper, sql: str, params: Sequence[Any]) -> int:
+    with connection.cursor() as cursor:
         cursor.execute(sql, params)
         return int(cursor.rowcount)
 
@@ -178,8 +174,8 @@ def insert(using: str, new: NewReceipt) -> Inserted:
     with connection.cursor() as cursor:
         if connection.vendor == "postgresql":
             cursor.execute(sql, [*parameters, new.fingerprint])
-            won, *values = cursor.fetchone()
-            return Inserted(won, _row(values) if values[0] is not None else None)
+            won, held = cursor.fetchone()
+            return Inserted(won, _row(json.loads(held)) if held is not None else None)
         try:
             cursor.execute(sql, parameters)
         except IntegrityError as error:
@@ -237,10 +233,11 @@ def _insert_sql(vendor: str, leased: bool, finished: bool) -> str:
     sql = f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({', '.join(columns.values())})"  # noqa: S608
     if vendor != "postgresql":
         return sql
+    # One column for the row that may be there: a new event should not pay for a wide answer without anything in it.
     return (
         f"WITH new AS ({sql} ON CONFLICT (fingerprint) DO NOTHING RETURNING id) "  # noqa: S608 - no value in it
-        f"SELECT (SELECT id FROM new), {_columns(vendor)} FROM (SELECT 1) one "
-        f"LEFT JOIN {table} r ON r.fingerprint = %s"
+        f"SELECT (SELECT id FROM new), "
+        f"(SELECT json_build_array({_columns(vendor)})::text FROM {table} r WHERE r.fingerprint = %s)"
     )
 
 
@@ -297,14 +294,14 @@ def insert_seen(using: str, seen_digest: str, fingerprint: str, keep_for: float 
         django.db.IntegrityError: Another constraint is broken.
     """
     connection = connections[using]
-    dialect, table = _dialect(connection), WebhookSeen._meta.db_table
+    dialect, table = _DIALECTS[connection.vendor], WebhookSeen._meta.db_table
     expires = "NULL" if keep_for is None else dialect.later
     sql = f"INSERT INTO {table} (digest, fingerprint, expires_at) VALUES (%s, %s, {expires})"  # noqa: S608
     if connection.vendor == "postgresql":
         sql += " ON CONFLICT (digest) DO NOTHING"
     params = [seen_digest, fingerprint] + ([] if keep_for is None else [keep_for])
     try:
-        return _execute(using, sql, params) == 1
+        return _execute(connection, sql, params) == 1
     except IntegrityError as error:
         if not is_unique_violation(error):
             raise
@@ -334,14 +331,15 @@ def lease(using: str, row: Row, seconds: float, handlers: Sequence[str]) -> bool
     Returns:
         Whether this call got it.
     """
-    dialect = _dialect(connections[using])
+    connection = connections[using]
+    dialect = _DIALECTS[connection.vendor]
     sql = (
         f"UPDATE {WebhookReceipt._meta.db_table} SET status = 'processing', reason = '', attempts = attempts + 1, "  # noqa: S608
         f"processed_at = NULL, handlers = {dialect.json}, lease_until = {dialect.later}, due_at = {dialect.later} "
         f"WHERE id = %s AND attempts = %s AND status = %s"
     )
     params = [json.dumps(list(handlers)), seconds, seconds, row.id, row.attempts, row.status]
-    return _execute(using, sql + _lease_is_out(dialect, row), params) == 1
+    return _execute(connection, sql + _lease_is_out(dialect, row), params) == 1
 
 
 def bury(using: str, row: Row) -> bool:
@@ -350,13 +348,14 @@ def bury(using: str, row: Row) -> bool:
     Returns:
         Whether this call did it.
     """
-    dialect = _dialect(connections[using])
+    connection = connections[using]
+    dialect = _DIALECTS[connection.vendor]
     sql = (
         f"UPDATE {WebhookReceipt._meta.db_table} SET status = 'dead', reason = 'exhausted', "  # noqa: S608
         f"processed_at = {dialect.now}, due_at = NULL, lease_until = NULL "
         f"WHERE id = %s AND attempts = %s AND status = %s"
     )
-    return _execute(using, sql + _lease_is_out(dialect, row), [row.id, row.attempts, row.status]) == 1
+    return _execute(connection, sql + _lease_is_out(dialect, row), [row.id, row.attempts, row.status]) == 1
 
 
 def _lease_is_out(dialect: Dialect, row: Row) -> str:
@@ -371,13 +370,14 @@ def count(using: str, row: Row, every: float) -> None:
         row: The receipt as it was read.
         every: Seconds that must have passed since the last count: of many copies at once, one is counted.
     """
-    dialect = _dialect(connections[using])
+    connection = connections[using]
+    dialect = _DIALECTS[connection.vendor]
     sql = (
         f"UPDATE {WebhookReceipt._meta.db_table} SET deliveries = deliveries + 1, "  # noqa: S608
         f"last_delivered_at = {dialect.now} WHERE id = %s AND attempts = %s AND status = %s "
         f"AND last_delivered_at <= {dialect.later}"
     )
-    _execute(using, sql, [row.id, row.attempts, row.status, -every])
+    _execute(connection, sql, [row.id, row.attempts, row.status, -every])
 
 
 # -- the run -----------------------------------------------------------------------------------------------------------
@@ -391,9 +391,10 @@ def fence(using: str, receipt_id: int, attempt: int, seconds: float) -> bool:
     Returns:
         False where another attempt has taken over: everything must be rolled back.
     """
-    later = _dialect(connections[using]).later
+    connection = connections[using]
+    later = _DIALECTS[connection.vendor].later
     sql = f"UPDATE {WebhookReceipt._meta.db_table} SET lease_until = {later}, due_at = {later} {_MINE}"  # noqa: S608
-    return _execute(using, sql, [seconds, seconds, receipt_id, attempt]) == 1
+    return _execute(connection, sql, [seconds, seconds, receipt_id, attempt]) == 1
 
 
 def close(
@@ -420,7 +421,8 @@ def close(
     Returns:
         False where the attempt does not hold the receipt any more.
     """
-    now = _dialect(connections[using]).now
+    connection = connections[using]
+    now = _DIALECTS[connection.vendor].now
     sql = (
         f"UPDATE {WebhookReceipt._meta.db_table} SET status = %s, reason = %s, processed_at = {now}, "  # noqa: S608
         "due_at = NULL, lease_until = NULL"
@@ -430,7 +432,7 @@ def close(
         if value is not None:
             sql += f", {column} = %s"
             params.append(value)
-    return _execute(using, f"{sql} {_MINE}", [*params, receipt_id, attempt]) == 1
+    return _execute(connection, f"{sql} {_MINE}", [*params, receipt_id, attempt]) == 1
 
 
 def fail(using: str, receipt_id: int, attempt: int, *, wait: float, reason: str = "", excuse: bool = False) -> bool:
@@ -447,11 +449,12 @@ def fail(using: str, receipt_id: int, attempt: int, *, wait: float, reason: str 
     Returns:
         False where the attempt does not hold the receipt any more.
     """
+    connection = connections[using]
     sql = (
         f"UPDATE {WebhookReceipt._meta.db_table} SET status = 'failed', reason = %s, excused = excused + %s, "  # noqa: S608
-        f"lease_until = NULL, due_at = {_dialect(connections[using]).later} {_MINE}"
+        f"lease_until = NULL, due_at = {_DIALECTS[connection.vendor].later} {_MINE}"
     )
-    return _execute(using, sql, [reason, int(excuse), wait, receipt_id, attempt]) == 1
+    return _execute(connection, sql, [reason, int(excuse), wait, receipt_id, attempt]) == 1
 
 
 def let_go(using: str, receipt_id: int, attempt: int) -> bool:
@@ -460,9 +463,10 @@ def let_go(using: str, receipt_id: int, attempt: int) -> bool:
     Returns:
         False where the attempt does not hold the receipt any more.
     """
-    now = _dialect(connections[using]).now
+    connection = connections[using]
+    now = _DIALECTS[connection.vendor].now
     sql = f"UPDATE {WebhookReceipt._meta.db_table} SET lease_until = {now}, due_at = {now} {_MINE}"  # noqa: S608
-    return _execute(using, sql, [receipt_id, attempt]) == 1
+    return _execute(connection, sql, [receipt_id, attempt]) == 1
 
 
 # -- checkpoints -------------------------------------------------------------------------------------------------------
@@ -485,13 +489,14 @@ def insert_checkpoint(using: str, fingerprint: str, handler: str, mark: str, res
     Raises:
         django.db.IntegrityError: Another constraint is broken.
     """
-    now = _dialect(connections[using]).now
+    connection = connections[using]
+    now = _DIALECTS[connection.vendor].now
     sql = (
         f"INSERT INTO {WebhookCheckpoint._meta.db_table} "  # noqa: S608 - no value in it
         f"(digest, fingerprint, handler, mark, result, attempt, created_at) VALUES (%s, %s, %s, %s, %s, %s, {now})"
     )
     try:
-        _execute(using, sql, [digest((fingerprint, handler)), fingerprint, handler, mark, result, attempt])
+        _execute(connection, sql, [digest((fingerprint, handler)), fingerprint, handler, mark, result, attempt])
     except IntegrityError as error:
         if not is_unique_violation(error):
             raise

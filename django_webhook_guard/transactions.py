@@ -1,7 +1,7 @@
 """What a database error means, and how a statement of ours is committed."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from random import uniform
 from time import sleep
 from typing import TypeVar
@@ -87,9 +87,8 @@ def repeated(work: Callable[[], Result]) -> Result:
     raise AssertionError("unreachable")
 
 
-@contextmanager
-def durable(using: str) -> Iterator[None]:
-    """Open a transaction that is committed at its end, whoever called.
+def durable(using: str) -> AbstractContextManager[None]:
+    """Return a transaction that is committed at its end, whoever called.
 
     Args:
         using: The database alias.
@@ -101,13 +100,11 @@ def durable(using: str) -> Iterator[None]:
     connection = connections[using]
     if not connection.get_autocommit() and not connection.in_atomic_block:
         raise RuntimeError(f"Autocommit of the database {using!r} is switched off: nothing would be committed.")
-    with transaction.atomic(using=using, durable=True):
-        yield
+    return transaction.atomic(using=using, durable=True)
 
 
-@contextmanager
-def committed(using: str) -> Iterator[None]:
-    """Commit what is written inside, at once.
+def committed(using: str) -> AbstractContextManager[None]:
+    """Return a block whose one statement is committed at its end.
 
     A single statement in autocommit needs no transaction. Otherwise a durable block refuses a real outer
     transaction, which could still roll the write back, and passes inside Django's ``TestCase``.
@@ -118,11 +115,7 @@ def committed(using: str) -> Iterator[None]:
     Raises:
         RuntimeError: There is an outer transaction, or autocommit is switched off.
     """
-    if connections[using].get_autocommit():
-        yield
-    else:
-        with durable(using):
-            yield
+    return nullcontext() if connections[using].get_autocommit() else durable(using)
 
 
 def _sqlstate(error: BaseException) -> str | None:

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
+from secrets import token_hex
 from typing import Any
-from uuid import uuid4
 
 from django.contrib.auth.decorators import login_not_required
 from django.core.exceptions import DisallowedHost
@@ -111,7 +111,7 @@ class SignedWebhookMixin:
         if isinstance(body, Outcome):
             return body
         self.delivery = replace(head, body=body)
-        return receiving.receive(source, self.delivery, now=timezone.now(), request_id=uuid4().hex)
+        return receiving.receive(source, self.delivery, now=timezone.now(), request_id=token_hex(16))
 
 
 class WebhookView(SignedWebhookMixin, View):

@@ -1,0 +1,159 @@
+"""What hangs on a receipt, read and put into words for its page."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.db import Error
+from django.utils.translation import gettext as _
+
+from django_webhook_guard.admin import columns
+from django_webhook_guard.conf import source_of
+from django_webhook_guard.events import owed
+from django_webhook_guard.exceptions import Misconfigured
+from django_webhook_guard.handlers import Handler
+from django_webhook_guard.models import WebhookAttempt, WebhookCheckpoint, WebhookReceipt
+from django_webhook_guard.models.records import Mark
+from django_webhook_guard.text import shortened, visible
+
+#: How many attempts a page shows, the newest, and how much of the end of a traceback, in characters.
+ATTEMPTS = 50
+TRACEBACK = 8_192
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What a retry would do.
+
+    Args:
+        runs: Handlers that would run.
+        stays: Handlers that are done and would not run again.
+        unknown: Handlers that the receipt waits for and this process does not know.
+        problem: Why it cannot be said, or cannot be done here.
+    """
+
+    runs: list[str]
+    stays: list[str]
+    unknown: list[str]
+    problem: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Marks:
+    """How handlers of a receipt ended: the rows of all databases in question, and those that were out of reach."""
+
+    rows: list[WebhookCheckpoint]
+    unread: list[str]
+
+    def standing(self, receipt: WebhookReceipt) -> set[str]:
+        """Return the names whose mark a retry leaves."""
+        names = {row.handler for row in self.rows if row.mark != Mark.GAVE_UP}
+        return names | ({receipt.last_handler} if receipt.last_handler else set())
+
+
+def marks(receipt: WebhookReceipt) -> Marks:
+    """Read the checkpoints of a receipt from its own database and from those of its handlers."""
+    own = str(receipt._state.db)
+    found, unread = _checkpoints(own, receipt), []
+    for using in dict.fromkeys(handler.using for handler in _handlers(receipt) if handler.using):
+        if using == own:
+            continue
+        try:
+            found += _checkpoints(using, receipt)
+        except Error:
+            unread.append(using)
+    return Marks(rows=sorted(found, key=lambda row: row.created_at), unread=unread)
+
+
+def _checkpoints(using: str, receipt: WebhookReceipt) -> list[WebhookCheckpoint]:
+    return list(WebhookCheckpoint.objects.using(using).filter(fingerprint=receipt.fingerprint))
+
+
+def _handlers(receipt: WebhookReceipt) -> list[Handler]:
+    """Return the handlers that a run of the receipt would look at; none where it cannot be said."""
+    source = source_of(receipt.source)
+    if source is None:
+        return []
+    try:
+        return owed(source.name, receipt.event_type, receipt.handlers)
+    except Misconfigured:
+        return []
+
+
+def _problem(receipt: WebhookReceipt) -> str:
+    source = source_of(receipt.source)
+    if source is None:
+        words = _("This process has no source “%(source)s”, so that it cannot run the receipt.")
+        return words % {"source": visible(receipt.source)}
+    try:
+        owed(source.name, receipt.event_type, receipt.handlers)
+    except Misconfigured as error:
+        return visible(str(error))
+    return ""
+
+
+def plan(receipt: WebhookReceipt, found: Marks) -> Plan:
+    """Say what a retry of the receipt would do, as far as this process knows."""
+    standing, handlers = found.standing(receipt), _handlers(receipt)
+    known = {name for handler in handlers for name in handler.names}
+    return Plan(
+        runs=[visible(handler.name) for handler in handlers if not standing & set(handler.names)],
+        stays=[visible(handler.name) for handler in handlers if standing & set(handler.names)],
+        unknown=[visible(name) for name in receipt.handlers if name not in known | standing],
+        problem=_problem(receipt),
+    )
+
+
+def checkpoint_rows(receipt: WebhookReceipt, found: Marks) -> list[dict[str, Any]]:
+    """Return the marks as a page shows them, the one on the receipt itself last."""
+    rows: list[dict[str, Any]] = [
+        {
+            "handler": visible(row.handler),
+            "mark": row.mark,
+            "label": row.get_mark_display(),
+            "result": visible(row.result, lines=True),
+            "attempt": row.attempt,
+            "at": columns.moment(row.created_at),
+        }
+        for row in found.rows
+    ]
+    if receipt.last_handler:
+        rows.append(
+            {
+                "handler": visible(receipt.last_handler),
+                "mark": Mark.DONE,
+                "label": Mark.DONE.label,
+                "result": visible(receipt.result, lines=True),
+                "attempt": receipt.attempts,
+                "at": columns.moment(receipt.processed_at),
+            }
+        )
+    return rows
+
+
+def attempt_rows(receipt: WebhookReceipt) -> tuple[list[dict[str, Any]], bool]:
+    """Return the last attempts as a page shows them, the newest last, and whether there are earlier ones."""
+    attempts = WebhookAttempt.objects.using(receipt._state.db).filter(receipt_id=receipt.pk)
+    newest = list(attempts.order_by("-number", "-pk")[: ATTEMPTS + 1])
+    return [_attempt_row(each) for each in reversed(newest[:ATTEMPTS])], len(newest) > ATTEMPTS
+
+
+def _attempt_row(attempt: WebhookAttempt) -> dict[str, Any]:
+    return {
+        "number": attempt.number,
+        "outcome": columns.chip(attempt.outcome, attempt.get_outcome_display()),
+        "trigger": visible(str(attempt.get_trigger_display())),
+        "actor": visible(attempt.actor),
+        "started": columns.moment(attempt.started_at),
+        "duration": attempt.duration_ms,
+        "release": visible(attempt.release),
+        "handler": visible(attempt.handler),
+        "error": visible(attempt.error_class),
+        "message": visible(attempt.message, lines=True),
+        "traceback": visible(attempt.traceback[-TRACEBACK:], lines=True),
+        "cut": len(attempt.traceback) > TRACEBACK,
+    }
+
+
+def header_rows(receipt: WebhookReceipt) -> list[tuple[str, str]]:
+    """Return the kept headers as a page shows them."""
+    return [(shortened(str(name), 100), visible(str(value))) for name, value in sorted(receipt.headers.items())]

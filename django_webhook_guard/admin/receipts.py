@@ -1,0 +1,232 @@
+"""Receipts in the admin: evidence to look at, and a button to try again."""
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from django.contrib import admin
+from django.contrib.admin.utils import flatten_fieldsets, quote, unquote
+from django.core.exceptions import PermissionDenied
+from django.db.models import QuerySet
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import URLPattern, path, reverse
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+from django.views.decorators.http import require_POST, require_safe
+
+from django_webhook_guard.admin import columns, detail, payload, retrying
+from django_webhook_guard.admin.changelist import FILTERS, REACH, BoundedPaginator, ReceiptChangeList, numbers, search
+from django_webhook_guard.admin.reporting import tell_about_many, tell_about_one
+from django_webhook_guard.conf import receipts_alias
+from django_webhook_guard.models import WebhookReceipt
+from django_webhook_guard.text import shortened
+
+if TYPE_CHECKING:
+    _ModelAdmin = admin.ModelAdmin[WebhookReceipt]
+else:
+    _ModelAdmin = admin.ModelAdmin
+
+MAX_REASON = 200
+
+_STATE = (
+    (columns.status, columns.attempts, columns.plain("deliveries")),
+    (columns.time("received_at"), columns.time("last_delivered_at"), columns.time("processed_at")),
+    (columns.time("due_at"), columns.time("lease_until")),
+    columns.plain("result"),
+)
+_IDENTITY = (
+    (columns.plain("source"), columns.plain("tenant"), columns.plain("event_type")),
+    (columns.plain("event_id"), columns.plain("object_key")),
+    (columns.plain("idempotency_key"), columns.plain("key_origin")),
+    (columns.time("signed_at"), columns.time("occurred_at")),
+    (columns.plain("key_id"), columns.plain("request_id"), columns.reference),
+    columns.plain("fingerprint"),
+)
+_FIELDSETS: Any = (
+    (gettext_lazy("State"), {"fields": _STATE}),
+    (gettext_lazy("Identity"), {"fields": _IDENTITY}),
+)
+
+
+@admin.register(WebhookReceipt)
+class WebhookReceiptAdmin(_ModelAdmin):
+    """Shows receipts and changes nothing about them; retries those that failed.
+
+    A project that wants other people to see other receipts subclasses this and narrows ``get_queryset``, or
+    ``has_retry_permission``, which is asked for each receipt.
+    """
+
+    list_display = (
+        columns.status,
+        columns.event,
+        columns.key,
+        columns.time("received_at", gettext_lazy("received")),
+        columns.attempts_with_form,
+        columns.plain("deliveries", label=gettext_lazy("deliveries")),
+        columns.time("due_at", gettext_lazy("due")),
+        columns.about,
+    )
+    list_display_links = (columns.key,)
+    list_filter = FILTERS
+    list_per_page = 50
+    list_max_show_all = 0
+    show_full_result_count = False
+    show_facets = admin.ShowFacets.NEVER
+    sortable_by = ()
+    paginator = BoundedPaginator
+    search_fields = ("event_id",)  # makes the search box appear; get_search_results says what is searched
+    search_help_text = gettext_lazy(
+        "An event id, a reference from an answer, an object of a configured source, or the number of a receipt; exact."
+    )
+    actions = ("retry_selected",)
+    readonly_fields: ClassVar[Any] = flatten_fieldsets(_FIELDSETS)
+    fieldsets: ClassVar[Any] = _FIELDSETS
+
+    class Media:
+        css = {"all": ["django_webhook_guard/admin.css"]}
+
+    # -- who may what --------------------------------------------------------------------------------------------------
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: WebhookReceipt | None = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: WebhookReceipt | None = None) -> bool:
+        return False
+
+    def has_retry_permission(self, request: HttpRequest, obj: WebhookReceipt | None = None) -> bool:
+        """Tell whether the person may retry receipts, or this one."""
+        user: Any = request.user
+        return self.has_view_permission(request, obj) and user.has_perm("django_webhook_guard.retry_webhookreceipt")
+
+    # -- the list ------------------------------------------------------------------------------------------------------
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[WebhookReceipt]:
+        """Return the receipts that the person may see, from the database that they are written to."""
+        return super().get_queryset(request).using(receipts_alias()).defer("body")
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ReceiptChangeList]:
+        return ReceiptChangeList
+
+    def lookup_allowed(self, lookup: str, value: str, request: HttpRequest | None = None) -> bool:
+        """Allow the filters on the page, and no look-up that somebody types into the address."""
+        return lookup in {each.parameter_name for each in FILTERS}
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
+    ) -> tuple[QuerySet[Any], bool]:
+        if not search_term.strip():
+            return queryset, False
+        return queryset.filter(pk__in=search(self.get_queryset(request), search_term)), False
+
+    @admin.action(permissions=["retry"], description=gettext_lazy("Retry selected failed and dead receipts"))
+    def retry_selected(self, request: HttpRequest, queryset: QuerySet[WebhookReceipt]) -> None:
+        """Make the selected receipts due and run the first of them, the oldest first."""
+        columns_needed = ("fingerprint", "source", "event_type", "status", "attempts", "budget_from", "handlers")
+        chosen = self.get_queryset(request).filter(pk__in=numbers(queryset[:REACH]))
+        receipts = list(chosen.only(*columns_needed).order_by("received_at", "pk"))
+        shown = retrying.read_shown(request.POST.getlist("shown"), request.POST.getlist("shown_at"))
+        report = self._retry(request, receipts, shown, "")
+        tell_about_many(request, report)
+
+    # -- one receipt ---------------------------------------------------------------------------------------------------
+
+    def get_urls(self) -> list[URLPattern]:
+        views = (("retry", require_POST(self.retry_view)), ("body", require_safe(self.body_view)))
+        own = [
+            path(f"<path:object_id>/{name}/", self.admin_site.admin_view(view), name=self._url_name(name))
+            for name, view in views
+        ]
+        return [*own, *super().get_urls()]
+
+    def _url_name(self, name: str) -> str:
+        return f"{self.opts.app_label}_{self.opts.model_name}_{name}"
+
+    def _url(self, name: str, receipt: WebhookReceipt) -> str:
+        where = f"{self.admin_site.name}:{self._url_name(name)}"
+        return reverse(where, args=[quote(receipt.pk)], current_app=self.admin_site.name)
+
+    def _receipt_or_404(self, request: HttpRequest, object_id: str) -> WebhookReceipt:
+        receipt = self.get_object(request, unquote(object_id))
+        if receipt is None:
+            raise Http404
+        return receipt
+
+    def render_change_form(
+        self,
+        request: HttpRequest,
+        context: dict[str, Any],
+        add: bool = False,
+        change: bool = False,
+        form_url: str = "",
+        obj: WebhookReceipt | None = None,
+    ) -> HttpResponse:
+        """Add what hangs on the receipt: its body, headers, marks and attempts, and what a retry would do."""
+        if obj is not None:
+            found = detail.marks(obj)
+            attempts, earlier = detail.attempt_rows(obj)
+            context |= {
+                "may_retry": obj.retryable and self.has_retry_permission(request, obj),
+                "retry_url": self._url("retry", obj),
+                "row_shown": retrying.row_shown(obj),
+                "max_reason": MAX_REASON,
+                "plan": detail.plan(obj, found),
+                "payload": payload.shown(obj),
+                "payload_limit": payload.SHOWN,
+                "body_url": self._url("body", obj),
+                "header_rows": detail.header_rows(obj),
+                "checkpoints": detail.checkpoint_rows(obj, found),
+                "unread_databases": found.unread,
+                "attempts": attempts,
+                "earlier_attempts": earlier,
+            }
+        return super().render_change_form(request, context, add, change, form_url, obj)
+
+    def retry_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Retry one receipt, if it is as the page with the button showed it."""
+        receipt = self._receipt_or_404(request, object_id)
+        if not self.has_retry_permission(request, receipt):
+            raise PermissionDenied
+        shown = retrying.read_shown(request.POST.getlist("shown"))
+        reason = shortened(request.POST.get("reason", "").strip(), MAX_REASON)
+        report = self._retry(request, [receipt], shown, reason)
+        tell_about_one(request, report, receipt)
+        return HttpResponseRedirect(self._url("change", receipt))
+
+    def body_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Hand out the raw bytes as a file, so that nothing in them can run."""
+        receipt = self._receipt_or_404(request, object_id)
+        if not self.has_view_permission(request, receipt):
+            raise PermissionDenied
+        body = receipt.raw_body
+        if body is None:
+            raise Http404
+        return HttpResponse(
+            body,
+            content_type="application/octet-stream",
+            headers={
+                "Content-Disposition": f'attachment; filename="webhook-receipt-{receipt.pk}.bin"',
+                "X-Content-Type-Options": "nosniff",
+                "Content-Security-Policy": "default-src 'none'; sandbox",
+            },
+        )
+
+    def _retry(
+        self, request: HttpRequest, receipts: list[WebhookReceipt], shown: retrying.Shown, reason: str
+    ) -> retrying.Report:
+        user: Any = request.user
+
+        def audit(receipt: WebhookReceipt) -> None:
+            words = _("Retried after status %(status)s, attempt %(attempts)d. Reason: %(reason)s")
+            about = {"status": receipt.status, "attempts": receipt.attempts, "reason": reason or "-"}
+            self.log_change(request, receipt, words % about)
+
+        return retrying.retry_all(
+            receipts,
+            shown=shown,
+            actor=user.get_username(),
+            reason=reason,
+            allowed=lambda receipt: self.has_retry_permission(request, receipt),
+            audit=audit,
+            using=receipts_alias(),
+        )

@@ -1,0 +1,139 @@
+"""What a person is told after a retry. No text of a sender is in it."""
+
+from collections.abc import Iterator
+
+from django.contrib import messages
+from django.http import HttpRequest
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+from django_webhook_guard.admin.retrying import Report
+from django_webhook_guard.models import WebhookReceipt
+from django_webhook_guard.models.receipts import Status
+from django_webhook_guard.text import visible
+
+Line = tuple[int, str]
+
+
+def tell_about_many(request: HttpRequest, report: Report) -> None:
+    """Say how many were made due, ran, wait and were left alone."""
+    for level, line in (*_done(report), *_left_alone(report)):
+        messages.add_message(request, level, line)
+
+
+def _done(report: Report) -> Iterator[Line]:
+    count = len(report.made_due)
+    if not count:
+        yield messages.WARNING, _("No receipt was made due.")
+        return
+    due = ngettext("%(count)d receipt was made due.", "%(count)d receipts were made due.", count) % {"count": count}
+    if not report.over:
+        words = _("The first ones run as soon as this request is saved; webhook_sweep brings the rest.")
+        yield messages.SUCCESS, f"{due} {words}"
+        return
+    yield messages.SUCCESS, due
+    yield from _runs(report)
+    if report.waiting:
+        words = ngettext(
+            "%(count)d of them did not run in this request; webhook_sweep brings it.",
+            "%(count)d of them did not run in this request; webhook_sweep brings them.",
+            report.waiting,
+        )
+        yield messages.INFO, words % {"count": report.waiting}
+
+
+def _runs(report: Report) -> Iterator[Line]:
+    labels = dict(Status.choices)
+    for status, count in sorted(report.ran.items()):
+        if not status:
+            continue
+        words = ngettext("%(count)d ran, now %(status)s.", "%(count)d ran, now %(status)s.", count)
+        level = messages.SUCCESS if status in (Status.PROCESSED, Status.IGNORED) else messages.WARNING
+        yield level, words % {"count": count, "status": labels.get(status, status)}
+
+
+def _left_alone(report: Report) -> Iterator[Line]:
+    yield from _counted(
+        report.moved_on,
+        ngettext(
+            "%(count)d was skipped: it moved on since the list was shown.",
+            "%(count)d were skipped: they moved on since the list was shown.",
+            report.moved_on,
+        ),
+    )
+    yield from _counted(
+        report.closed,
+        ngettext(
+            "%(count)d was skipped: it is neither failed nor dead.",
+            "%(count)d were skipped: they are neither failed nor dead.",
+            report.closed,
+        ),
+    )
+    yield from _counted(
+        report.refused,
+        ngettext(
+            "%(count)d was skipped: you may not retry it.",
+            "%(count)d were skipped: you may not retry them.",
+            report.refused,
+        ),
+    )
+    for source, count in sorted(report.homeless.items()):
+        words = ngettext(
+            "%(count)d was skipped: this process has no source “%(source)s”.",
+            "%(count)d were skipped: this process has no source “%(source)s”.",
+            count,
+        )
+        yield messages.WARNING, words % {"count": count, "source": visible(source)}
+    yield from _counted(
+        report.failed,
+        ngettext(
+            "%(count)d could not be written; the log says why.",
+            "%(count)d could not be written; the log says why.",
+            report.failed,
+        ),
+        messages.ERROR,
+    )
+    yield from _counted(
+        report.unreached,
+        ngettext(
+            "%(count)d was not reached in time: select it again.",
+            "%(count)d were not reached in time: select them again.",
+            report.unreached,
+        ),
+    )
+
+
+def _counted(count: int, words: str, level: int = messages.WARNING) -> Iterator[Line]:
+    if count:
+        yield level, words % {"count": count}
+
+
+def tell_about_one(request: HttpRequest, report: Report, receipt: WebhookReceipt) -> None:
+    """Say what became of one receipt."""
+    level, line = _about_made_due(report) if report.made_due else _about_left_alone(report, receipt)
+    messages.add_message(request, level, line)
+
+
+def _about_made_due(report: Report) -> Line:
+    if not report.over:
+        return messages.SUCCESS, _("Made due. It runs as soon as this request is saved.")
+    if report.broken:
+        return messages.WARNING, _("Made due, but it could not be run now: webhook_sweep brings it, the log says why.")
+    status = next(iter(report.ran), "")
+    if status in (Status.PROCESSED, Status.IGNORED):
+        return messages.SUCCESS, _("It ran again: %(status)s.") % {"status": Status(status).label}
+    if status in Status.values:
+        words = _("It ran again and did not work: %(status)s. The newest attempt below says why.")
+        return messages.ERROR, words % {"status": Status(status).label}
+    return messages.INFO, _("Made due. It did not run in this request; webhook_sweep brings it.")
+
+
+def _about_left_alone(report: Report, receipt: WebhookReceipt) -> Line:
+    if report.homeless:
+        words = _("Nothing was done: this process has no source “%(source)s”.")
+        return messages.ERROR, words % {"source": visible(receipt.source)}
+    if report.failed:
+        return messages.ERROR, _("Nothing was done: the database refused it, the log says why.")
+    if report.closed:
+        return messages.WARNING, _("Nothing was done: only failed and dead receipts can be retried.")
+    return messages.WARNING, _("Nothing was done: the receipt moved on since the page was shown. It is as below now.")

@@ -1,0 +1,193 @@
+"""Retries that a person asks for: once for what the page showed, and never inside the request's transaction."""
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from django.db import Error, transaction
+
+from django_webhook_guard import operations, processing
+from django_webhook_guard.models import WebhookReceipt
+
+logger = logging.getLogger("django_webhook_guard")
+
+#: How many receipts are run inside one request, and for how many seconds a request may go on.
+RUNS = 20
+SECONDS = 20.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shown:
+    """What a page showed when it was made; it comes back with the page's form.
+
+    Args:
+        rows: Number → status and attempt number.
+        at: When, by the database's clock; None for a page of one receipt.
+    """
+
+    rows: Mapping[int, tuple[str, int]]
+    at: datetime | None = None
+
+    def still_true(self, receipt: WebhookReceipt) -> bool:
+        """Tell whether a receipt is as it was shown.
+
+        One that stands on no page, in a selection of all, must not have been retried since.
+        """
+        row = self.rows.get(receipt.pk)
+        if row is not None:
+            return row == (receipt.status, receipt.attempts)
+        return self.at is not None and receipt.budget_from < self.at
+
+
+def read_shown(rows: Iterable[str], moments: Iterable[str] = ()) -> Shown:
+    """Read what a form sends back; what cannot be read was not shown."""
+    found: dict[int, tuple[str, int]] = {}
+    for row in rows:
+        number, _first, rest = row.partition(":")
+        status, _second, attempts = rest.partition(":")
+        if _is_count(number) and _is_count(attempts):
+            found[int(number)] = (status, int(attempts))
+    return Shown(rows=found, at=max(filter(None, map(_moment, moments)), default=None))
+
+
+def _is_count(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 20
+
+
+def _moment(text: str) -> datetime | None:
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        return None
+
+
+def row_shown(receipt: WebhookReceipt) -> str:
+    """Return what a form says about a receipt that it shows."""
+    return f"{receipt.pk}:{receipt.status}:{receipt.attempts}"
+
+
+@dataclass(kw_only=True)
+class Report:
+    """What became of a person's wish.
+
+    Args:
+        made_due: Receipts that this request made due.
+        moved_on: How many are not any more what the page showed.
+        closed: How many are neither failed nor dead.
+        homeless: Names of sources that this process does not have, with the number of their receipts.
+        refused: How many the person may not retry.
+        failed: How many could not be written.
+        unreached: How many were not looked at, because time was up.
+        ran: Status → how many runs ended in it; None → somebody else was faster.
+        broken: How many runs could not be begun or ended.
+        over: Whether the runs are over; they are not yet where the request has a transaction.
+    """
+
+    made_due: list[int] = field(default_factory=list)
+    moved_on: int = 0
+    closed: int = 0
+    homeless: Counter[str] = field(default_factory=Counter)
+    refused: int = 0
+    failed: int = 0
+    unreached: int = 0
+    ran: Counter[str] = field(default_factory=Counter)
+    broken: int = 0
+    over: bool = False
+
+    @property
+    def waiting(self) -> int:
+        """How many of those that were made due are left to the sweeper."""
+        return len(self.made_due) - sum(self.ran.values())
+
+
+def retry_all(
+    receipts: Sequence[WebhookReceipt],
+    *,
+    shown: Shown,
+    actor: str,
+    reason: str,
+    allowed: Callable[[WebhookReceipt], bool],
+    audit: Callable[[WebhookReceipt], Any],
+    using: str,
+) -> Report:
+    """Make receipts due that are as they were shown, and run the first of them once that is committed.
+
+    Each is a transaction of its own together with its audit entry; one that fails does not stop the others.
+
+    Args:
+        receipts: The receipts as they are now.
+        shown: What the person saw.
+        actor: Who, as text.
+        reason: Why.
+        allowed: Whether the person may retry a receipt.
+        audit: Writes who did what to a receipt.
+        using: The receipts' database alias.
+    """
+    report = Report()
+    deadline = time.monotonic() + SECONDS
+    for position, receipt in enumerate(receipts):
+        if time.monotonic() > deadline:
+            report.unreached = len(receipts) - position
+            break
+        if _may_go(receipt, shown, allowed, report):
+            _make_due(receipt, actor, reason, audit, report, using)
+    if report.made_due:
+        transaction.on_commit(partial(_run_all, report, actor, deadline), using=using, robust=True)
+    return report
+
+
+def _may_go(receipt: WebhookReceipt, shown: Shown, allowed: Callable[[WebhookReceipt], bool], report: Report) -> bool:
+    if not allowed(receipt):
+        report.refused += 1
+    elif not shown.still_true(receipt):
+        report.moved_on += 1
+    elif not receipt.retryable:
+        report.closed += 1
+    elif not operations.runnable(receipt):
+        report.homeless[receipt.source] += 1
+    else:
+        return True
+    return False
+
+
+def _make_due(
+    receipt: WebhookReceipt,
+    actor: str,
+    reason: str,
+    audit: Callable[[WebhookReceipt], Any],
+    report: Report,
+    using: str,
+) -> None:
+    try:
+        with transaction.atomic(using=using):
+            done = operations.retry(receipt, actor=actor, reason=reason)
+            if done:
+                audit(receipt)
+    except Error:
+        logger.exception("webhook receipt %s could not be made due", receipt.pk)
+        report.failed += 1
+        return
+    if done:
+        report.made_due.append(receipt.pk)
+    else:
+        report.moved_on += 1
+
+
+def _run_all(report: Report, actor: str, deadline: float) -> None:
+    """Run what was made due, within bounds; the sweeper brings the rest."""
+    for receipt_id in report.made_due[:RUNS]:
+        if time.monotonic() > deadline:
+            break
+        try:
+            run = processing.run(receipt_id, "admin", actor)
+        except Exception:
+            logger.exception("webhook receipt %s was made due and could not be run", receipt_id)
+            report.broken += 1
+            continue
+        report.ran[run.status if run is not None else ""] += 1
+    report.over = True
