@@ -1,0 +1,81 @@
+"""Kill this very process at a named stage, as the kernel or a power cut would.
+
+The stage comes with the delivery, in the header ``X-Kill-At``, or for a command in the environment. The package
+knows nothing of it: its functions are replaced here.
+"""
+
+import os
+import signal
+from contextvars import ContextVar
+from functools import wraps
+
+from django_webhook_guard import intake, processing, receiving, statements
+from django_webhook_guard.handlers import Handler
+
+_armed = ContextVar("armed", default=None)
+_of_process = os.environ.get("LIVE_KILL")
+
+
+def reach(stage):
+    """Die here, if this stage was asked for."""
+    if stage in (_armed.get(), _of_process):
+        os.write(2, f"killed at stage: {stage}\n".encode())
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Killer:
+    """Middleware that reads the stage from a delivery."""
+
+    def __init__(self, get_response):
+        self.get_response = get_response
+
+    def __call__(self, request):
+        token = _armed.set(request.headers.get("X-Kill-At"))
+        try:
+            return self.get_response(request)
+        finally:
+            _armed.reset(token)
+
+
+def _before(stage, owner, name):
+    function = getattr(owner, name)
+
+    @wraps(function)
+    def patched(*args, **kwargs):
+        reach(stage)
+        return function(*args, **kwargs)
+
+    setattr(owner, name, patched)
+
+
+def _after(stage, owner, name):
+    function = getattr(owner, name)
+
+    @wraps(function)
+    def patched(*args, **kwargs):
+        result = function(*args, **kwargs)
+        reach(stage)
+        return result
+
+    setattr(owner, name, patched)
+
+
+def install():
+    """Put the stages in, in the order in which a delivery comes through them.
+
+    Two more, ``inside handler`` and ``inside second handler``, are reached by the handlers themselves.
+    """
+    _before("before insert", statements, "insert")  # where messages are remembered: that row is written
+    _after("after insert", statements, "insert")  # there not committed yet
+    _after("after claim", intake, "claim")
+    _before("before handler", Handler, "call")
+    _after("after handler", Handler, "call")
+    _after("after checkpoint", statements, "insert_checkpoint")
+    _after("before commit", processing, "_mark")
+    _after("before commit", processing, "_close_with")
+    _after("before closing commit", processing, "_close_with")
+    _after("after commit", processing, "_run_handler")
+    _before("before finish", processing, "_finish")
+    _after("after finish", processing, "_finish")
+    _before("before telling", processing, "_tell")
+    _after("before answer", receiving, "receive")

@@ -1,0 +1,382 @@
+"""Real server processes for the tests: gunicorn or runserver on a loopback port, a database of their own, a client."""
+
+import hashlib
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Barrier
+from urllib.parse import urlsplit
+
+from django.db.utils import load_backend
+from gunicorn.config import Config
+
+from tests import senders
+from tests.settings import database as database_settings
+
+ROOT = Path(__file__).parent.parent
+SETTINGS = "tests.project.live_settings"
+# Releases that can be controlled over a socket would share one in the user's folder.
+QUIET = ["--no-control-socket"] if "control_socket_disable" in Config().settings else []
+
+
+class Dropped(Exception):
+    """The server went away without an answer."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a sender heard."""
+
+    status: int
+    text: str
+    headers: dict
+    seconds: float
+
+    @property
+    def decision(self):
+        return json.loads(self.text)["status"]
+
+
+# -- the database ------------------------------------------------------------------------------------------------------
+
+
+class LiveDatabase:
+    """A database that servers and tests share, made with ``migrate`` and dropped at the end.
+
+    Args:
+        url: Where: of PostgreSQL and MariaDB the name is made unique, SQLite becomes a file.
+        folder: Where that file goes.
+        env: Environment of every process that uses it.
+    """
+
+    _made = 0
+
+    def __init__(self, url, folder, **env):
+        split = urlsplit(url)
+        LiveDatabase._made += 1
+        name = f"{split.path.strip('/') or 'webhooks'}_live_{os.getpid()}_{LiveDatabase._made}"
+        if split.scheme == "sqlite":
+            self.url = f"sqlite:///{folder / 'live.sqlite3'}"
+        else:
+            self.url = split._replace(path=f"/{name}").geturl()
+        self.env = env
+        self.name = name
+        self._settings = {"TIME_ZONE": None, "CONN_HEALTH_CHECKS": False, "CONN_MAX_AGE": 0, "AUTOCOMMIT": True}
+        self._settings |= {"ATOMIC_REQUESTS": False, "OPTIONS": {}, **database_settings(self.url)}
+        if split.scheme == "sqlite":
+            self._settings["OPTIONS"] = {"timeout": 30}  # only reads; leaves the file's mode to the servers
+
+    @property
+    def vendor(self):
+        return self._connection().vendor
+
+    def _connection(self):
+        return load_backend(self._settings["ENGINE"]).DatabaseWrapper(self._settings, "live")
+
+    def create(self):
+        if self.vendor != "sqlite":
+            self._outside(f"CREATE DATABASE {self.name}")
+        self.manage("migrate", "--run-syncdb", "-v0")
+        return self
+
+    def drop(self):
+        if self.vendor == "postgresql":
+            self._outside(f"DROP DATABASE IF EXISTS {self.name} WITH (FORCE)")
+        elif self.vendor == "mysql":
+            self._outside(f"DROP DATABASE IF EXISTS {self.name}")
+
+    def _outside(self, sql):
+        connection = self._connection()
+        with closing(connection), connection._nodb_cursor() as cursor:
+            cursor.execute(sql)
+
+    def query(self, sql, params=()):
+        """Return rows as dicts, read on a connection of its own; of other statements the number of rows."""
+        with closing(self._connection()) as connection, connection.cursor() as cursor:
+            cursor.execute(sql, params)
+            if cursor.description is None:
+                return cursor.rowcount
+            names = [column[0] for column in cursor.description]
+            return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+
+    def manage(self, *arguments, **env):
+        """Run a management command in a process of its own; return its CompletedProcess."""
+        done = subprocess.run(
+            [sys.executable, "-m", "django", *arguments],
+            cwd=ROOT, env=self.environ(**env), capture_output=True, text=True, timeout=120,
+        )  # fmt: skip
+        if done.returncode and "LIVE_KILL" not in env:
+            raise RuntimeError(f"{' '.join(arguments)} failed:\n{done.stdout}{done.stderr}")
+        return done
+
+    def sweep(self, **env):
+        return self.manage("webhook_sweep", "--batch", "10000", **env)
+
+    def environ(self, **env):
+        given = {**self.env, **env}
+        return {
+            **os.environ,
+            "DJANGO_SETTINGS_MODULE": SETTINGS,
+            "DATABASE_URL": self.url,
+            **{name: str(value) for name, value in given.items()},
+        }
+
+    # -- what is in it
+
+    def receipts(self, event):
+        """Return the receipts that hold an event's body."""
+        return self.query(
+            "SELECT * FROM django_webhook_guard_webhookreceipt WHERE body_digest = %s ORDER BY id",
+            [hashlib.sha256(event.body).hexdigest()],
+        )
+
+    def receipt(self, event):
+        (found,) = self.receipts(event)
+        return found
+
+    def effects(self, event):
+        """Return handler → number of effects of an event."""
+        rows = self.query(
+            "SELECT handler, COUNT(*) AS n FROM project_effect WHERE name = %s GROUP BY handler", [event.id]
+        )
+        return {row["handler"]: row["n"] for row in rows}
+
+    def attempts(self, event):
+        return self.query(
+            "SELECT * FROM django_webhook_guard_webhookattempt WHERE receipt_id = %s ORDER BY number, id",
+            [self.receipt(event)["id"]],
+        )
+
+    def open(self):
+        """Return how many receipts somebody still owes a run."""
+        (row,) = self.query(
+            "SELECT COUNT(*) AS n FROM django_webhook_guard_webhookreceipt "
+            "WHERE status IN ('received', 'processing', 'failed')"
+        )
+        return row["n"]
+
+    def cut(self):
+        """Kill every server's connection, as a database that restarts does; return how many."""
+        if self.vendor == "postgresql":
+            sql = (
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            )
+            return len(self.query(sql))
+        sql = "SELECT id FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()"
+        found = self.query(sql)
+        for row in found:
+            self.query(f"KILL {row['id']}")
+        return len(found)
+
+
+# -- the server --------------------------------------------------------------------------------------------------------
+
+
+class Server:
+    """A web server over the live project, in a process group of its own.
+
+    Args:
+        database: What it uses.
+        log: The file that takes its output.
+        kind: ``sync`` or ``gthread`` for gunicorn's workers, or ``runserver``.
+        workers: Number of worker processes.
+        threads: Threads of each.
+        options: Further arguments of gunicorn.
+        env: Environment.
+    """
+
+    def __init__(self, database, log, *, kind="gthread", workers=2, threads=8, options=(), **env):
+        self.log_path = log
+        if kind == "runserver":
+            self.port = _free_port()
+            command = ["-m", "django", "runserver", "--noreload", f"127.0.0.1:{self.port}"]
+            descriptors = ()
+        else:
+            # The socket is handed down listening: no port is lost to somebody else, and early requests wait in it.
+            listener = socket.create_server(("127.0.0.1", 0), backlog=512)
+            self.port, descriptors = listener.getsockname()[1], (listener.fileno(),)
+            threads = threads if kind == "gthread" else 1
+            command = [
+                "-m", "gunicorn", "tests.project.wsgi:application", "--preload", "--bind", f"fd://{listener.fileno()}",
+                "--worker-class", kind, "--workers", str(workers), "--threads", str(threads), "--log-level", "info",
+                *QUIET, *options,
+            ]  # fmt: skip
+        with log.open("ab") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, *command],
+                cwd=ROOT, env=database.environ(PYTHONUNBUFFERED="1", **env), pass_fds=descriptors,
+                stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
+            )  # fmt: skip
+        if descriptors:
+            listener.close()
+        self._wait()
+
+    def _wait(self):
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            if self.process.poll() is not None:
+                break
+            try:
+                if self.request("GET", "/webhooks/stripe/", timeout=10).status == 405:
+                    return
+            except (OSError, Dropped):
+                time.sleep(0.05)
+        self.kill()
+        raise RuntimeError(f"the server did not come up:\n{self.log()}")
+
+    def log(self):
+        return self.log_path.read_text(errors="replace")
+
+    def errors(self):
+        """Return what the log holds at ERROR or above, and tracebacks."""
+        return [
+            line for line in self.log().splitlines()
+            if "[ERROR]" in line or "[CRITICAL]" in line or line.startswith("Traceback")
+        ]  # fmt: skip
+
+    def workers(self):
+        """Return the process ids of the workers."""
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
+        try:
+            return [int(pid) for pid in children.read_text().split()]
+        except OSError:
+            return []
+
+    def stop(self, sent=signal.SIGTERM, timeout=40):
+        """Ask it to end, and see to it."""
+        if self.process.poll() is None:
+            self.process.send_signal(sent)
+            with suppress(subprocess.TimeoutExpired):
+                self.process.wait(timeout)
+        self.kill()
+
+    def kill(self):
+        """``kill -9`` for everything in its process group."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+    # -- the client
+
+    def request(self, method, path, body=None, headers=(), *, timeout=60):
+        """Send one request over a connection of its own.
+
+        Raises:
+            Dropped: No answer came.
+        """
+        start = time.monotonic()
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+        try:
+            connection.request(method, path, body, dict(headers))
+            response = connection.getresponse()
+            text = response.read().decode()
+        except (http.client.HTTPException, ConnectionError) as error:
+            raise Dropped(repr(error)) from error
+        finally:
+            connection.close()
+        return Answer(response.status, text, dict(response.headers), time.monotonic() - start)
+
+    def post(self, source, body, headers, *, timeout=60):
+        headers = {"Content-Type": "application/json", **headers}
+        return self.request("POST", f"/webhooks/{source}/", body, headers, timeout=timeout)
+
+    def raw(self, data, *, half_close=False, timeout=15):
+        """Send bytes as they are; return everything that came back."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=timeout) as connection:
+            connection.sendall(data)
+            if half_close:
+                connection.shutdown(socket.SHUT_WR)
+            found = b""
+            while chunk := connection.recv(65536):
+                found += chunk
+        return found
+
+
+def _free_port():
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
+@contextmanager
+def serving(database, log, **options):
+    server = Server(database, log, **options)
+    try:
+        yield server
+    finally:
+        server.stop(timeout=10)
+
+
+# -- deliveries --------------------------------------------------------------------------------------------------------
+
+
+class Event:
+    """One event and the sender that delivers it: ``stripe``, ``github`` or ``partner``.
+
+    Args:
+        sender: How it is signed.
+        event_id: Its id, in the body of each.
+        event_type: What handlers match.
+        source: The source, where it is not named as the sender.
+        secret: What it is signed with, where that is not the sender's usual one.
+        content: More for the body, which says how the handlers behave.
+    """
+
+    def __init__(self, sender, event_id, event_type, *, source=None, secret=None, **content):
+        self.sender, self.id, self.type = sender, event_id, event_type
+        self.source = source or sender
+        body = {"id": event_id, "data": {"object": {"id": event_id}}, "repository": {"full_name": event_id}, **content}
+        kind, _, action = event_type.partition(".")
+        body |= {"action": action} if sender == "github" else {"type": event_type}
+        self.body = senders.dumps(body)
+        self._extra = {"event": kind, "guid": f"guid-{event_id}"} if sender == "github" else {}
+        if sender == "partner":
+            self._extra = {"key": event_id}
+        if secret is not None:
+            self._extra["secret"] = secret
+
+    def signed(self, **signing):
+        """Return fresh headers, as a try of the sender's has them."""
+        return senders.SIGNERS[self.sender](self.body, **self._extra, **signing)
+
+    def deliver(self, server, *, headers=None, kill=None, timeout=60):
+        headers = self.signed() if headers is None else headers
+        if kill is not None:
+            headers = {**headers, "X-Kill-At": kill}
+        return server.post(self.source, self.body, headers, timeout=timeout)
+
+    def until_held(self, server, *, headers=None, seconds=60):
+        """Deliver until it is answered with a 2xx, as senders do; return all answers."""
+        answers, deadline = [], time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            try:
+                answers.append(self.deliver(server, headers=headers))
+            except Dropped:
+                pass
+            else:
+                if answers[-1].status < 300:
+                    return answers
+            time.sleep(0.2)
+        raise AssertionError(f"{self.id} was never accepted: {[answer.status for answer in answers[-5:]]}")
+
+
+def at_once(number, call):
+    """Call a function with 0, 1, … in as many threads at the same moment; return results in order."""
+    barrier = Barrier(number)
+
+    def wait_and_call(index):
+        barrier.wait()
+        return call(index)
+
+    with ThreadPoolExecutor(number) as pool:
+        return list(pool.map(wait_and_call, range(number)))
