@@ -99,8 +99,8 @@ def pages():
     newest = WebhookReceipt.objects.order_by("-pk").values_list("pk", flat=True)[0]
     yield "list", listing
     yield "list, page 10", f"{listing}?p=10"
-    yield "failed", f"{listing}?status__exact=failed"
-    yield "dead", f"{listing}?status__exact=dead"
+    yield "failed", f"{listing}?status=failed"
+    yield "dead", f"{listing}?status=dead"
     yield "one source", f"{listing}?source=github"
     yield "search of an id", f"{listing}?q=evt_{newest}"
     yield "search of nothing", f"{listing}?q=evt_none"
