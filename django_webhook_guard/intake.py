@@ -303,24 +303,27 @@ def _as_stored(claimant: _Claimant, row: Row) -> _Claimant:
 
 
 def _answer_processing(claimant: _Claimant, row: Row) -> Claim | None:
-    if row.leased:
-        return _busy(row, row.lease_left)
-    if row.used >= claimant.source.retry.max_attempts:
-        with committed(claimant.using):
-            buried = statements.bury(claimant.using, row)
-        if buried:
-            about = {"receipt_id": row.id, "source": row.source, "event_type": row.event_type}
-            announce(webhook_dead, reason="exhausted", **about)
-        return None
-    return _take_over(claimant, row)
+    return _busy(row, row.lease_left) if row.leased else _next_attempt(claimant, row)
 
 
 def _answer_failed(claimant: _Claimant, row: Row) -> Claim | None:
     first = row.used == 1 and row.reason != "retry_later"
     if first or (row.due_in is not None and row.due_in <= 0):
-        return _take_over(claimant, row)
+        return _next_attempt(claimant, row)
     _count(claimant, row)
     return _busy(row, row.due_in)
+
+
+def _next_attempt(claimant: _Claimant, row: Row) -> Claim | None:
+    """Take over, or write dead what has no attempts left and then look again."""
+    if row.used < claimant.source.retry.max_attempts:
+        return _take_over(claimant, row)
+    with committed(claimant.using):
+        buried = statements.bury(claimant.using, row)
+    if buried:
+        about = {"receipt_id": row.id, "source": row.source, "event_type": row.event_type}
+        announce(webhook_dead, reason="exhausted", **about)
+    return None
 
 
 def _answer_exhausted(claimant: _Claimant, row: Row) -> Claim | None:

@@ -149,6 +149,14 @@ def test_a_spent_take_over_is_buried_and_told(post, runs):
     assert told == ["exhausted"]
 
 
+def test_a_failed_receipt_is_buried_where_fewer_attempts_are_allowed_now(post, runs, sources):
+    post("stripe", EVENT)
+    change(status="failed", attempts=5, due_at=ago(1), last_handler="")
+    sources(stripe={"RETRY": {"max_attempts": 5}})
+    check(post("stripe", EVENT), runs, 503, "busy", 3600, False)
+    assert (receipt().status, receipt().reason, receipt().attempts) == ("dead", "exhausted", 5)
+
+
 def test_the_one_more_attempt_of_a_dead_receipt_is_not_followed_by_another(post, handler):
     runs = []
 
