@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from django.core.checks import CheckMessage, Error, Warning, register
+from django.db import connections
 
 from django_webhook_guard.conf import Problem, Source, configuration
 from django_webhook_guard.handlers import registered
@@ -12,6 +13,8 @@ from django_webhook_guard.handlers import registered
 #   E001-E017  WEBHOOK_GUARD and DATABASES, see conf.py
 #   E018       two handlers with one name
 #   E019       a window shorter than the time in which the sender repeats its first stamp
+#   E020       a handler's using= that is no database
+#   E021       USE_TZ is off, see conf.py
 #   W001       LEASE below 30 seconds
 #   W002       a handler for a source that is not configured
 #   W003       an inline source whose sender never tries again
@@ -37,15 +40,24 @@ def check_handlers(app_configs: Any, **kwargs: Any) -> Sequence[CheckMessage]:
     messages: list[CheckMessage] = []
     seen: dict[tuple[str, str], Any] = {}
     for handler in registered():
-        for source in sorted(handler.sources):
-            if seen.setdefault((source, handler.name), handler.function) is not handler.function:
-                messages.append(
-                    Error(
-                        f"Two webhook handlers of source {source!r} are named {handler.name!r}.",
-                        hint="Give one of them name=: a checkpoint could not tell them apart.",
-                        id="django_webhook_guard.E018",
-                    )
+        if handler.using is not None and handler.using not in connections:
+            messages.append(
+                Error(
+                    f"Webhook handler {handler.name!r}: using={handler.using!r} is no database.",
+                    hint=f"DATABASES has: {', '.join(connections)}.",
+                    id="django_webhook_guard.E020",
                 )
+            )
+        for source in sorted(handler.sources):
+            for name in handler.names:
+                if seen.setdefault((source, name), handler.function) is not handler.function:
+                    messages.append(
+                        Error(
+                            f"Two webhook handlers of source {source!r} are or were named {name!r}.",
+                            hint="Give one of them another name=: a checkpoint could not tell them apart.",
+                            id="django_webhook_guard.E018",
+                        )
+                    )
             if source not in sources:
                 messages.append(
                     Warning(

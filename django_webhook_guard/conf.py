@@ -250,7 +250,7 @@ def receipts_alias() -> str:
 
 
 def _forget(*, setting: str, **kwargs: Any) -> None:
-    if setting in (SETTING, "DATABASES", "DATABASE_ROUTERS"):
+    if setting in (SETTING, "DATABASES", "DATABASE_ROUTERS", "USE_TZ"):
         _cache.clear()
 
 
@@ -718,7 +718,16 @@ def _databases() -> list[Problem]:
                 everywhere=True,
             )
         )
-    if options.get("TIME_ZONE") and options["ENGINE"].endswith("mysql"):
+    if not settings.USE_TZ:
+        problems.append(
+            Problem(
+                id="E021",
+                message="USE_TZ is False: stamps and leases need times with a zone.",
+                hint="Set it to True; what a page shows follows TIME_ZONE all the same.",
+                everywhere=True,
+            )
+        )
+    if options.get("TIME_ZONE") and not options["ENGINE"].endswith("postgresql"):
         problems.append(
             Problem(
                 id="E017",

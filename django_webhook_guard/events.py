@@ -136,7 +136,13 @@ def owed(source: str, event_type: str, names: Iterable[str]) -> list[Handler]:
     return list(handlers.values())
 
 
-def marks(fingerprint: str, handlers: Iterable[Handler], using: str, last_handler: str) -> dict[str, str]:
+def marks(
+    fingerprint: str,
+    handlers: Iterable[Handler],
+    using: str,
+    last_handler: str,
+    unreadable: dict[str, Exception] | None = None,
+) -> dict[str, str]:
     """Return handler → mark of everything that ended for a receipt, on every database that its handlers write to.
 
     Args:
@@ -144,10 +150,16 @@ def marks(fingerprint: str, handlers: Iterable[Handler], using: str, last_handle
         handlers: Its handlers.
         using: The receipts' database alias.
         last_handler: The handler whose mark is on the receipt itself, or an empty string.
+        unreadable: Where it is given, gets alias → error of each other database that cannot be read.
     """
     found = {last_handler: "done"} if last_handler else {}
     for alias in dict.fromkeys([using, *(handler.using or using for handler in handlers)]):
-        found |= statements.checkpoints(alias, fingerprint)
+        try:
+            found |= statements.checkpoints(alias, fingerprint)
+        except Exception as error:
+            if unreadable is None or alias == using:
+                raise
+            unreadable[alias] = error
     return found
 
 

@@ -17,6 +17,8 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 #: The name under which all receivers of ``webhook_received`` together are one handler.
 SIGNAL = "signal"
 MAX_NAME = 255
+#: Seconds, as for ``LEASE``: what no database can add to its clock would be a lease without an end.
+MAX_LEASE = 10**10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,8 +139,8 @@ def _check(handler: Handler) -> None:
         raise Misconfigured(f"{where}: a name has at most {MAX_NAME} characters and is not {SIGNAL!r}.")
     if isgeneratorfunction(handler.function) or isasyncgenfunction(handler.function):
         raise Misconfigured(f"{where}: it is a generator, which calling does not run; write it without yield.")
-    if handler.lease is not None and not 0 < handler.lease < float("inf"):
-        raise Misconfigured(f"{where}: lease={handler.lease!r}; give positive seconds.")
+    if handler.lease is not None and not 0 < handler.lease <= MAX_LEASE:
+        raise Misconfigured(f"{where}: lease={handler.lease!r}; give positive seconds, at most {MAX_LEASE}.")
 
 
 def registered() -> tuple[Handler, ...]:
@@ -154,13 +156,15 @@ def matching(source: str, event_type: str) -> tuple[Handler, ...]:
         Misconfigured: Two functions have one name, so that one of them would never run.
     """
     found: dict[str, Handler] = {}
+    owners: dict[str, Handler] = {}
     for handler in _registry:
         if handler.matches(source, event_type):
-            known = found.setdefault(handler.name, handler)
-            if known.function is not handler.function:
-                raise Misconfigured(
-                    f"Two webhook handlers of source {source!r} are named {handler.name!r}: give one of them name=."
-                )
+            found.setdefault(handler.name, handler)
+            for name in handler.names:
+                if owners.setdefault(name, handler).function is not handler.function:
+                    raise Misconfigured(
+                        f"Two webhook handlers of source {source!r} are or were named {name!r}: rename one of them."
+                    )
     return tuple(found.values())
 
 

@@ -1,7 +1,7 @@
 """The claim: one event, one receipt, and what a sender is told who delivers it again.
 
 The unique constraint decides; nothing here looks before it inserts, except for a late delivery, which may not
-insert at all.
+insert at all, and for an event that may have its receipt under a former name of its source.
 """
 
 import logging

@@ -9,6 +9,7 @@ import logging
 import time
 import traceback
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from random import uniform
@@ -44,6 +45,10 @@ MAX_WAIT = 3_650 * 86_400
 MAX_RESULT = 4_096
 MAX_MESSAGE = 4_096
 MAX_TRACEBACK = 32_768
+
+
+class _AlreadyDone(Exception):
+    """Another attempt has left its mark on the handler's own database; what this one did must be rolled back."""
 
 
 class _FencedOut(Exception):
@@ -233,8 +238,12 @@ def _bury(using: str, row: Row) -> Run | None:
 
 def _run_open(lease: Lease, event: WebhookEvent) -> _Progress:
     handlers, unknown = _handlers_of(lease)
-    progress = _Progress(marks=_marks(lease, handlers) if lease.attempt > 1 else {})
+    away: dict[str, Exception] = {}
+    progress = _Progress(marks=_marks(lease, handlers, away) if lease.attempt > 1 else {})
     todo = [handler for handler in handlers if not progress.marks.keys() & set(handler.names)]
+    for handler in [each for each in todo if each.using in away]:
+        todo.remove(handler)  # whether it is done cannot be known; the others go on
+        _failed(lease, handler, away[str(handler.using)], progress)
     unknown = [name for name in unknown if name not in progress.marks]
     for number, handler in enumerate(todo, start=1):
         last = number == len(todo) and not progress.failures and not unknown
@@ -249,8 +258,8 @@ def _handlers_of(lease: Lease) -> tuple[list[Handler], list[str]]:
     return handlers, [name for name in lease.names if name not in known]
 
 
-def _marks(lease: Lease, handlers: Iterable[Handler]) -> dict[str, str]:
-    return marks(lease.fingerprint, handlers, lease.using, lease.last_handler)
+def _marks(lease: Lease, handlers: Iterable[Handler], unreadable: dict[str, Exception]) -> dict[str, str]:
+    return marks(lease.fingerprint, handlers, lease.using, lease.last_handler, unreadable)
 
 
 def _run_handler(lease: Lease, handler: Handler, event: WebhookEvent, progress: _Progress, *, last: bool) -> None:
@@ -259,24 +268,31 @@ def _run_handler(lease: Lease, handler: Handler, event: WebhookEvent, progress: 
             _run_atomic(lease, handler, event, progress, last=last)
         else:
             result = handler.call(event)
-            repeated(lambda: _checkpoint(lease, handler, "done", _text(result, MAX_RESULT)))
+            repeated(lambda: _checkpoint(lease, handler, "done", _kept(lease, result)))
             progress.marks[handler.name] = "done"
     except Skip as skip:
         _end(lease, handler, "skipped", skip, progress)
     except GiveUp as giving_up:
         _end(lease, handler, "gave_up", giving_up, progress)
-        progress.failures.append(_Failure(handler.name, giving_up))
-        _log(lease, handler, giving_up)
+        _failed(lease, handler, giving_up, progress)
+    except _AlreadyDone:
+        progress.marks[handler.name] = "done"
     except _FencedOut:
         raise
     except Exception as error:
-        progress.failures.append(_Failure(handler.name, error))
-        _log(lease, handler, error)
+        _failed(lease, handler, error, progress)
+
+
+def _failed(lease: Lease, handler: Handler, error: Exception, progress: _Progress) -> None:
+    progress.failures.append(_Failure(handler.name, error))
+    _log(lease, handler, error)
 
 
 def _end(lease: Lease, handler: Handler, mark: str, error: Exception, progress: _Progress) -> None:
-    text = _text(_message(error), MAX_RESULT)
-    repeated(lambda: _checkpoint(lease, handler, mark, text))
+    """Write down that a handler ended without doing its work, unless another attempt's word for it is there."""
+    text = _kept(lease, _message(error))
+    with suppress(_AlreadyDone):
+        repeated(lambda: _checkpoint(lease, handler, mark, text))
     progress.marks[handler.name] = mark
 
 
@@ -291,13 +307,13 @@ def _run_atomic(lease: Lease, handler: Handler, event: WebhookEvent, progress: _
             with durable(using):
                 if connections[using].vendor == "sqlite" and using == lease.using:
                     _fence(lease)  # a transaction that writes first waits for SQLite's lock instead of failing
-                result = _text(handler.call(event), MAX_RESULT)
+                result = _kept(lease, handler.call(event))
                 if closes:
                     closed = _close_with(lease, handler, result, progress)
                 else:
                     _mark(lease, handler, "done", result, using)
                 complete = True
-        except _FencedOut:
+        except (_FencedOut, _AlreadyDone):
             raise
         except Exception as error:
             if complete and _is_committed(lease, handler, using):
@@ -326,7 +342,7 @@ def _fence(lease: Lease) -> None:
 def _mark(lease: Lease, handler: Handler, mark: str, result: str, using: str) -> None:
     """Write a checkpoint, and last the fence; on another database the checkpoint's unique key is the fence."""
     if not statements.insert_checkpoint(using, lease.fingerprint, handler.name, mark, result, lease.attempt):
-        raise _FencedOut
+        raise _FencedOut if using == lease.using else _AlreadyDone
     if using == lease.using:
         _fence(lease)
 
@@ -370,11 +386,16 @@ def _verdict(marks: Iterable[str]) -> tuple[str, str]:
 def _finish(lease: Lease, progress: _Progress, started_at: datetime, clock: float) -> Run:
     """Close the receipt if nothing is open, else record the failure; decided by the stored checkpoints."""
     handlers, unknown = _handlers_of(lease)
-    marks = _marks(lease, handlers)
-    is_open = any(not marks.keys() & set(handler.names) for handler in handlers)
+    away: dict[str, Exception] = {}
+    marks = _marks(lease, handlers, away)
+    still_open = [handler for handler in handlers if not marks.keys() & set(handler.names)]
+    told = {failure.handler for failure in progress.failures}
+    for handler in still_open:
+        if handler.using in away and handler.name not in told:
+            _failed(lease, handler, away[handler.using], progress)
     missing = [name for name in unknown if name not in marks]
     with durable(lease.using):
-        if marks and not is_open and not missing:
+        if marks and not still_open and not missing:
             status, reason = _verdict(marks.values())
             if not statements.close(lease.using, lease.receipt_id, lease.attempt, status=status, reason=reason):
                 raise _FencedOut
@@ -427,8 +448,10 @@ def _fenced_out(lease: Lease, started_at: datetime, clock: float) -> Run:
     )
     _record(lease, "fenced", [], started_at, clock)
     row = statements.read_by_id(lease.using, lease.receipt_id)
-    if row is None or row.status in ("processed", "ignored", "discarded"):
-        return Run(decision="duplicate", status=row.status if row else "")
+    if row is None:  # somebody deleted it: nothing is held, so the sender must come again
+        return Run(decision="busy", status="", retry_after=1)
+    if row.status in ("processed", "ignored", "discarded"):
+        return Run(decision="duplicate", status=row.status)
     if row.status == "dead" and row.reason != "exhausted":
         return Run(decision="duplicate", status=row.status)
     wait = row.lease_left if row.status == "processing" else row.due_in
@@ -492,6 +515,11 @@ def _message(error: Exception) -> str:
         return str(error)
     except Exception:
         return "the error has no readable message"
+
+
+def _kept(lease: Lease, value: Any) -> str:
+    """Return what a receipt keeps of a handler's result."""
+    return "" if value is None else _text(lease.source.redacted(str(value)), MAX_RESULT)
 
 
 def _text(value: Any, limit: int) -> str:

@@ -24,7 +24,7 @@ from django_webhook_guard.transactions import is_unique_violation
 
 @dataclass(frozen=True, kw_only=True)
 class NewReceipt:
-    """A receipt to be inserted. A lease of zero seconds means: not leased.
+    """A receipt to be inserted.
 
     Args:
         lease: Seconds of the lease that it is born with, or None; then it is born finished or held.
@@ -360,6 +360,23 @@ def bury(using: str, row: Row) -> bool:
 
 def _lease_is_out(dialect: Dialect, row: Row) -> str:
     return f" AND lease_until < {dialect.now}" if row.status == "processing" else ""
+
+
+def postpone(using: str, receipt_id: int, seconds: float) -> None:
+    """Look at a due receipt again later; one that somebody has leased meanwhile is not due, and left alone.
+
+    Args:
+        using: The database alias.
+        receipt_id: The receipt.
+        seconds: Until then.
+    """
+    connection = connections[using]
+    dialect = _DIALECTS[connection.vendor]
+    sql = (
+        f"UPDATE {WebhookReceipt._meta.db_table} SET due_at = {dialect.later} "  # noqa: S608 - no value in it
+        f"WHERE id = %s AND due_at <= {dialect.now} AND status IN ('received', 'processing', 'failed')"
+    )
+    _execute(connection, sql, [seconds, receipt_id])
 
 
 def count(using: str, row: Row, every: float) -> None:

@@ -3,15 +3,19 @@
 import logging
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 
 from django.db import Error
 
-from django_webhook_guard import processing
+from django_webhook_guard import processing, statements
 from django_webhook_guard.conf import receipts_alias, runnable_names, source_of
-from django_webhook_guard.exceptions import Misconfigured
 from django_webhook_guard.models import WebhookReceipt
+from django_webhook_guard.transactions import committed
 
 logger = logging.getLogger("django_webhook_guard")
+
+#: Seconds until a receipt is tried again that could not even be leased.
+POSTPONED = 60
 
 
 def sweep(
@@ -39,15 +43,22 @@ def sweep(
     for receipt_id in list(due.values_list("pk", flat=True)[:batch]):
         try:
             run = processing.run(receipt_id, "sweeper")
-        except (Error, Misconfigured) as error:
+        except Exception as error:
             logger.error("webhook receipt %s could not be run: %s", receipt_id, type(error).__name__)
             counts["postponed"] += 1
+            _postpone(using, receipt_id)
             continue
         if run is not None:
             counts[run.status] += 1
             if report is not None:
                 report(receipt_id, run)
     return counts
+
+
+def _postpone(using: str, receipt_id: int) -> None:
+    """Let others go first at the next pass: what fails before its lease would be the oldest for ever."""
+    with suppress(Error), committed(using):
+        statements.postpone(using, receipt_id, POSTPONED)
 
 
 def _names_of(name: str) -> list[str]:

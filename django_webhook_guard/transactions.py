@@ -119,7 +119,8 @@ def committed(using: str) -> AbstractContextManager[None]:
 
 
 def _sqlstate(error: BaseException) -> str | None:
-    return getattr(error.__cause__, "sqlstate", None)
+    state: str | None = getattr(error.__cause__, "sqlstate", None) or getattr(error.__cause__, "pgcode", None)
+    return state  # psycopg 3, or psycopg 2
 
 
 def _mysql_code(error: BaseException) -> int | None:

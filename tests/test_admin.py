@@ -195,6 +195,17 @@ def test_only_a_person_with_the_permission_sees_and_uses_the_button_and_the_acti
     assert "retry_selected" in operator.get(LIST).content.decode()
 
 
+@pytest.mark.parametrize("view", ["retry", "body"])
+def test_without_the_permission_nobody_learns_which_receipts_there_are(view):
+    client = person("nobody", *(["view_webhookreceipt"] if view == "retry" else ["retry_webhookreceipt"]))
+    for object_id in (make().pk, 999_999, "abc"):
+        address = f"{LIST}{object_id}/{view}/"
+        with CaptureQueriesContext(connection) as queries:
+            response = client.post(address) if view == "retry" else client.get(address)
+        assert response.status_code == 403
+        assert not any("webhook_guard_webhookreceipt" in query["sql"] for query in queries)
+
+
 def test_the_permission_is_asked_for_the_receipt_itself(operator, pay, monkeypatch, committing):
     mine, other = make(source="stripe"), make(source="github")
     model_admin = admin.site._registry[WebhookReceipt]
@@ -205,6 +216,7 @@ def test_the_permission_is_asked_for_the_receipt_itself(operator, pay, monkeypat
 
     monkeypatch.setattr(model_admin, "has_retry_permission", only_stripe)
     assert press(operator, other).status_code == 403
+    assert operator.post(f"{LIST}999999/retry/").status_code == 404
     response = committing(operator.post, LIST, selection(operator, mine, other), follow=True)
     assert ("warning", "1 was skipped: you may not retry it.") in messages_of(response)
     mine.refresh_from_db()
@@ -639,6 +651,27 @@ def test_marks_on_the_database_of_a_handler_and_on_the_receipt_count(operator, h
     assert "paid 2" in page
 
 
+def test_a_handler_whose_database_is_not_configured_is_said_and_is_no_error(operator, handler, committing):
+    handler("stripe", "*", name="pay")(lambda event: None)
+    handler("stripe", "*", name="book", using="nowhere")(lambda event: None)
+    receipt = make(handlers=["pay", "book"])
+    insert_checkpoint("default", receipt.fingerprint, "pay", "done", "paid 1", 1)
+    response = operator.get(page_of(receipt))
+    page = response.content.decode()
+    assert response.status_code == 200
+    assert "The checkpoints on the database “nowhere” could not be read." in page
+    assert "paid 1" in page
+    expected = "Nothing was done: the database refused it, the log says why."
+    assert messages_of(committing(press, operator, receipt)) == [("error", expected)]
+    other = make(handlers=["pay"])
+    told = messages_of(committing(operator.post, LIST, selection(operator, receipt, other), follow=True))
+    assert ("error", "1 could not be written; the log says why.") in told
+    receipt.refresh_from_db()
+    other.refresh_from_db()
+    assert (receipt.status, receipt.attempts) == ("dead", 3)
+    assert LogEntry.objects.filter(object_id=str(receipt.pk)).count() == 0
+
+
 def test_a_source_that_this_process_has_not_is_said_and_has_no_button(operator):
     receipt = make(source="elsewhere")
     page = operator.get(page_of(receipt)).content.decode()
@@ -885,6 +918,38 @@ def test_the_action_without_what_was_shown_does_nothing(operator, pay, committin
     committing(operator.post, LIST, form)
     committing(operator.post, LIST, {**form, "shown_at": ["yesterday", "\0"], "shown": ["::"]})
     assert pay == []
+
+
+def test_a_time_without_a_zone_is_as_if_none_was_shown(operator, pay, committing):
+    make()
+    form = {"action": "retry_selected", "select_across": "1", "_selected_action": ["1"]}
+    for shown_at in ("2999-01-01", "2999-01-01T00:00:00"):
+        told = messages_of(committing(operator.post, LIST, {**form, "shown_at": shown_at}, follow=True))
+        assert ("warning", "1 was skipped: it moved on since the list was shown.") in told
+    assert pay == []
+    aware = "2026-01-01T00:00:00+00:00"
+    assert retrying.read_shown((), ["2999-01-01", aware]).at == datetime(2026, 1, 1, tzinfo=UTC)
+
+
+NOTHING_SELECTED = "Items must be selected in order to perform actions on them. No items have been changed."
+NO_NUMBERS = ["", "abc", "9" * 20, str(2**63), "9" * 5000, "-1", "1.5", " 1", "1\n", "1e3", "१", "\0", "💩"]
+
+
+@pytest.mark.parametrize("value", NO_NUMBERS)
+@pytest.mark.parametrize("more", [{}, {"index": "0"}])
+def test_a_selection_of_no_number_is_a_selection_of_nothing(operator, pay, committing, value, more):
+    make()
+    form = {"action": "retry_selected", "_selected_action": [value], **more}
+    assert messages_of(committing(operator.post, LIST, form, follow=True)) == [("warning", NOTHING_SELECTED)]
+
+
+def test_what_is_no_number_in_a_selection_does_not_harm_the_rest(operator, pay, committing):
+    receipt = make()
+    form = selection(operator, receipt)
+    form["_selected_action"] += [*NO_NUMBERS, str(2**63 - 1), "0", "00"]
+    told = messages_of(committing(operator.post, LIST, form, follow=True))
+    assert "1 receipt was made due." in told[0][1]
+    assert pay == [4]
 
 
 def test_a_selection_of_all_takes_those_on_other_pages_once(operator, pay, committing, monkeypatch):

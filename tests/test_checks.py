@@ -341,6 +341,25 @@ def test_e018_two_handlers_of_one_name(handler):
     unregister(two)
 
 
+def test_e018_a_former_name_that_is_taken_again(handler):
+    handler("stripe", "a", name="new", formerly="old")(lambda event: None)
+    handler("stripe", "b", name="old")(lambda event: None)
+    assert ids().count("E018") == 1
+
+
+def test_e020_a_handler_on_a_database_that_is_not_there(handler):
+    handler("stripe", "*", name="lost", using="analytics")(lambda event: None)
+    (found,) = [message for message in messages() if message.id.endswith("E020")]
+    assert "'analytics'" in found.msg and "default, other" in found.hint
+
+
+@pytest.mark.django_db
+def test_e021_without_zones_nothing_is_accepted(settings, post):
+    settings.USE_TZ = False
+    assert "E021" in ids()
+    assert post("stripe", {"id": "evt_1", "type": "x"}).status_code == 503
+
+
 def test_no_check_asks_the_database():
     # Without the mark for a database every query is an error.
     assert messages()

@@ -56,8 +56,15 @@ def test_two_functions_of_one_name_are_refused_where_both_match(handler):
     handler("stripe", "a.*", name="h")(lambda event: None)
     handler("stripe", "*.b", name="h")(lambda event: None)
     assert matching("stripe", "a.c")
-    with pytest.raises(ImproperlyConfigured, match="name="):
+    with pytest.raises(ImproperlyConfigured, match="are or were named 'h'"):
         matching("stripe", "a.b")
+
+
+def test_a_former_name_of_one_handler_is_not_the_name_of_another(handler):
+    handler("stripe", "*", name="a")(lambda event: None)
+    handler("stripe", "*", name="b", formerly="a")(lambda event: None)
+    with pytest.raises(ImproperlyConfigured, match="are or were named 'a'"):
+        matching("stripe", "x")
 
 
 def generator(event):

@@ -580,15 +580,59 @@ def test_effects_on_another_database_are_there_once_after_a_crash(post, scripted
 
 
 @committing
-def test_a_zombie_on_another_database_is_fenced_by_the_checkpoint(post, handler):
-    @handler("stripe", "*", name="h", using="other")
-    def late(event):
-        Effect.objects.using("other").create(name="late")
-        statements.insert_checkpoint("other", receipt().fingerprint, "h", "done", "", 2)
+def test_a_mark_that_a_zombie_left_on_another_database_counts_and_the_run_goes_on(post, scripted, monkeypatch):
+    scripted(ValueError(), using="other")
+    scripted(ValueError(), name="i")
+    assert post("stripe", EVENT).status_code == 500
+    read, left = statements.checkpoints, []
 
-    assert post("stripe", EVENT).status_code == 503
-    assert effects("other") == []
-    assert attempt().outcome == "fenced"
+    def overtaken(using, fingerprint):
+        found = read(using, fingerprint)
+        if using == "other" and not left:
+            left.append(statements.insert_checkpoint("other", fingerprint, "h", "done", "", 1))
+        return found
+
+    monkeypatch.setattr(statements, "checkpoints", overtaken)
+    assert answer(post("stripe", EVENT)) == (200, "processed")
+    assert (effects("other"), effects()) == ([], ["i2"])
+
+
+@committing
+@pytest.mark.parametrize("away", ["no-such-alias", "other"])
+def test_a_database_that_is_away_stops_only_its_own_handler(post, scripted, monkeypatch, away):
+    scripted(ValueError(), ValueError(), using=away)
+    scripted(ValueError(), name="i")
+    read = statements.checkpoints
+
+    def gone(using, fingerprint):
+        if using != "default":
+            raise OperationalError("gone")
+        return read(using, fingerprint)
+
+    monkeypatch.setattr(statements, "checkpoints", gone)
+    assert post("stripe", EVENT).status_code in (500, 503)
+    assert post("stripe", EVENT).status_code in (500, 503)
+    assert effects() == ["i2"]
+    assert (receipt().status, receipt().attempts) == ("failed", 2)
+    assert list(WebhookAttempt.objects.values_list("number", "outcome")) == [(1, "failed"), (2, "failed")]
+    assert attempt().handler == "h"
+
+
+def test_a_receipt_that_is_deleted_under_its_run_is_not_answered_as_done(post, handler):
+    handler("stripe", "*", name="h", atomic=False)(lambda event: WebhookReceipt.objects.all().delete() and None)
+    assert answer(post("stripe", EVENT)) == (503, "busy")
+
+
+@pytest.mark.parametrize("ending", [GiveUp, Skip, str])
+def test_what_is_kept_of_a_result_holds_no_secret(post, scripted, ending):
+    secret = senders.STRIPE_SECRET
+    told = ending(f"the partner said {secret}")
+    scripted(told)
+    scripted(name="i")
+    post("stripe", EVENT)
+    kept = [*WebhookCheckpoint.objects.values_list("result", flat=True), receipt().result]
+    assert any("the partner said ***" in result for result in kept)
+    assert not any(secret in result for result in kept)
 
 
 @committing

@@ -181,3 +181,18 @@ def test_a_pass_refuses_an_outer_transaction(due):
     with transaction.atomic(), pytest.raises(RuntimeError, match="durable"):
         sweep()
     assert statuses() == ["failed"]
+
+
+def test_what_cannot_even_be_leased_lets_others_go_first(due, monkeypatch):
+    due(3)
+    first, run = WebhookReceipt.objects.order_by("due_at")[0].pk, processing.run
+
+    def broken(receipt_id, trigger):
+        if receipt_id == first:
+            raise LookupError
+        return run(receipt_id, trigger)
+
+    monkeypatch.setattr(processing, "run", broken)
+    WebhookReceipt.objects.filter(pk=first).update(due_at=at(-600))
+    assert [dict(sweep(batch=1)) for _ in range(3)] == [{"postponed": 1}, {"processed": 1}, {"processed": 1}]
+    assert WebhookReceipt.objects.get(pk=first).due_at > at(50)

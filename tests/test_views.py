@@ -218,6 +218,23 @@ def test_a_strange_content_length_is_no_server_error(rf, length, status):
     assert WebhookView.as_view(source="stripe")(request).status_code == status
 
 
+class BadChunk(Exception):
+    """What a server raises in its own way for a chunk that is none; gunicorn's are no OSError."""
+
+
+class Chunks:
+    def read(self, size):
+        raise BadChunk
+
+
+def test_a_chunk_that_is_none_is_no_server_error(rf, caplog):
+    request = rf.generic("POST", "/own/", b"", headers={**senders.stripe(b""), "Transfer-Encoding": "chunked"})
+    request.environ.pop("CONTENT_LENGTH", None)
+    request.environ |= {"wsgi.input": Chunks(), "wsgi.input_terminated": True}
+    assert WebhookView.as_view(source="stripe")(request).status_code == 400
+    assert not errors(caplog)
+
+
 # -- the gates before the view -----------------------------------------------------------------------------------------
 
 

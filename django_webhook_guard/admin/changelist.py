@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from django.contrib import admin
 from django.contrib.admin.views.main import SEARCH_VAR, ChangeList
 from django.core.paginator import Paginator
-from django.db.models import QuerySet
+from django.db.models import BigIntegerField, QuerySet
 from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.translation import gettext
@@ -25,7 +25,7 @@ Receipts = QuerySet[WebhookReceipt]
 REACH = 1_000
 LONGEST_TERM = 255
 _HEX = re.compile(r"[0-9a-f]{16,64}")
-_NUMBER = re.compile(r"[0-9]{1,18}", re.ASCII)
+_NUMBER = re.compile(r"[0-9]{1,19}")
 COLUMNS = (
     "fingerprint", "source", "tenant", "event_id", "event_type", "object_key", "idempotency_key", "status", "reason",
     "attempts", "deliveries", "received_at", "due_at",
@@ -59,6 +59,11 @@ class BoundedPaginator(_Paginator):
 def numbers(receipts: QuerySet[Any]) -> list[int]:
     """Read the primary keys of a slice, in one query of their own."""
     return list(receipts.values_list("pk", flat=True))
+
+
+def is_number(term: str) -> bool:
+    """Tell whether a receipt could have the number, so that every database takes it as a parameter."""
+    return _NUMBER.fullmatch(term) is not None and int(term) <= BigIntegerField.MAX_BIGINT
 
 
 class ReceiptChangeList(ChangeList):
@@ -182,7 +187,7 @@ def _lookups(receipts: Receipts, term: str) -> Iterable[Receipts]:
     if _HEX.fullmatch(prefix):
         # A range instead of LIKE, which needs an index of its own on PostgreSQL; "g" follows every hex digit.
         yield receipts.filter(fingerprint__gte=prefix, fingerprint__lt=f"{prefix}g")
-    if _NUMBER.fullmatch(term):
+    if is_number(term):
         yield receipts.filter(pk=int(term))
 
 

@@ -12,6 +12,7 @@ from django.utils.timesince import timesince
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
+from django_webhook_guard.admin.retrying import row_shown
 from django_webhook_guard.models import WebhookReceipt
 from django_webhook_guard.models.receipts import Status
 from django_webhook_guard.text import shortened, visible
@@ -131,7 +132,7 @@ def attempts_with_form(receipt: WebhookReceipt) -> str:
     return format_html(
         '{}<input type="hidden" name="shown" value="{}"><input type="hidden" name="shown_at" value="{}">',
         receipt.attempts,
-        f"{receipt.pk}:{receipt.status}:{receipt.attempts}",
+        row_shown(receipt),
         at.isoformat(),
     )
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.db import Error
+from django.utils.connection import ConnectionDoesNotExist
 from django.utils.translation import gettext as _
 
 from django_webhook_guard.admin import columns
@@ -59,7 +60,7 @@ def marks(receipt: WebhookReceipt) -> Marks:
             continue
         try:
             found += _checkpoints(using, receipt)
-        except Error:
+        except (Error, ConnectionDoesNotExist):
             unread.append(using)
     return Marks(rows=sorted(found, key=lambda row: row.created_at), unread=unread)
 

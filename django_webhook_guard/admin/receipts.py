@@ -1,8 +1,10 @@
 """Receipts in the admin: evidence to look at, and a button to try again."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.contrib import admin
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.utils import flatten_fieldsets, quote, unquote
 from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
@@ -13,7 +15,15 @@ from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_POST, require_safe
 
 from django_webhook_guard.admin import columns, detail, payload, retrying
-from django_webhook_guard.admin.changelist import FILTERS, REACH, BoundedPaginator, ReceiptChangeList, numbers, search
+from django_webhook_guard.admin.changelist import (
+    FILTERS,
+    REACH,
+    BoundedPaginator,
+    ReceiptChangeList,
+    is_number,
+    numbers,
+    search,
+)
 from django_webhook_guard.admin.reporting import tell_about_many, tell_about_one
 from django_webhook_guard.conf import receipts_alias
 from django_webhook_guard.models import WebhookReceipt
@@ -119,6 +129,13 @@ class WebhookReceiptAdmin(_ModelAdmin):
             return queryset, False
         return queryset.filter(pk__in=search(self.get_queryset(request), search_term)), False
 
+    def response_action(self, request: Any, queryset: QuerySet[Any], *args: Any, **kwargs: Any) -> Any:
+        """Take what is no number out of the selection first: the database would refuse all of it."""
+        post = request.POST.copy()
+        post.setlist(ACTION_CHECKBOX_NAME, list(filter(is_number, post.getlist(ACTION_CHECKBOX_NAME))))
+        request.POST = post
+        return super().response_action(request, queryset, *args, **kwargs)
+
     @admin.action(permissions=["retry"], description=gettext_lazy("Retry selected failed and dead receipts"))
     def retry_selected(self, request: HttpRequest, queryset: QuerySet[WebhookReceipt]) -> None:
         """Make the selected receipts due and run the first of them, the oldest first."""
@@ -146,10 +163,15 @@ class WebhookReceiptAdmin(_ModelAdmin):
         where = f"{self.admin_site.name}:{self._url_name(name)}"
         return reverse(where, args=[quote(receipt.pk)], current_app=self.admin_site.name)
 
-    def _receipt_or_404(self, request: HttpRequest, object_id: str) -> WebhookReceipt:
+    def _permitted(self, request: HttpRequest, object_id: str, allowed: Callable[..., bool]) -> WebhookReceipt:
+        """Return a receipt that the person may do this with; who may with none does not learn whether it is there."""
+        if not allowed(request):
+            raise PermissionDenied
         receipt = self.get_object(request, unquote(object_id))
         if receipt is None:
             raise Http404
+        if not allowed(request, receipt):
+            raise PermissionDenied
         return receipt
 
     def render_change_form(
@@ -184,9 +206,7 @@ class WebhookReceiptAdmin(_ModelAdmin):
 
     def retry_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Retry one receipt, if it is as the page with the button showed it."""
-        receipt = self._receipt_or_404(request, object_id)
-        if not self.has_retry_permission(request, receipt):
-            raise PermissionDenied
+        receipt = self._permitted(request, object_id, self.has_retry_permission)
         shown = retrying.read_shown(request.POST.getlist("shown"))
         reason = shortened(request.POST.get("reason", "").strip(), MAX_REASON)
         report = self._retry(request, [receipt], shown, reason)
@@ -195,9 +215,7 @@ class WebhookReceiptAdmin(_ModelAdmin):
 
     def body_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Hand out the raw bytes as a file, so that nothing in them can run."""
-        receipt = self._receipt_or_404(request, object_id)
-        if not self.has_view_permission(request, receipt):
-            raise PermissionDenied
+        receipt = self._permitted(request, object_id, self.has_view_permission)
         body = receipt.raw_body
         if body is None:
             raise Http404

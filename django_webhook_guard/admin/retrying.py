@@ -10,6 +10,8 @@ from functools import partial
 from typing import Any
 
 from django.db import Error, transaction
+from django.utils import timezone
+from django.utils.connection import ConnectionDoesNotExist
 
 from django_webhook_guard import operations, processing
 from django_webhook_guard.models import WebhookReceipt
@@ -61,9 +63,10 @@ def _is_count(text: str) -> bool:
 
 def _moment(text: str) -> datetime | None:
     try:
-        return datetime.fromisoformat(text)
+        moment = datetime.fromisoformat(text)
     except ValueError:
         return None
+    return moment if timezone.is_aware(moment) else None
 
 
 def row_shown(receipt: WebhookReceipt) -> str:
@@ -168,7 +171,7 @@ def _make_due(
             done = operations.retry(receipt, actor=actor, reason=reason)
             if done:
                 audit(receipt)
-    except Error:
+    except (Error, ConnectionDoesNotExist):
         logger.exception("webhook receipt %s could not be made due", receipt.pk)
         report.failed += 1
         return

@@ -46,7 +46,10 @@ class Reason(models.TextChoices):
 
 
 class ReceiptQuerySet(models.QuerySet["WebhookReceipt"]):
-    """The states by name, and the changes that a person makes to many receipts."""
+    """The states by name.
+
+    On MariaDB text is compared by the column's collation, which may take other cases or trailing blanks for the same.
+    """
 
     def open(self) -> Self:
         """Receipts that somebody still owes a run."""
