@@ -1,15 +1,17 @@
 """The doors for plain Django: they read a request, and map an outcome to a response."""
 
+import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from secrets import token_hex
 from typing import Any
 
+from asgiref.sync import sync_to_async
 from django.contrib.auth.decorators import login_not_required
 from django.core.exceptions import DisallowedHost
 from django.db import connections, transaction
-from django.http import HttpRequest, HttpResponse, UnreadablePostError
+from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from django.views.decorators.common import no_append_slash
 from django.views.decorators.csrf import csrf_exempt
@@ -24,11 +26,8 @@ from django_webhook_guard.receiving import Outcome
 ViewFunction = Callable[..., Any]
 
 
-class SignedWebhookMixin:
-    """Receive the signed deliveries of a source.
-
-    The view is exempt from CSRF and login, and from request transactions on every database, also in subclasses
-    that override ``dispatch``: a receipt must be committed before its handlers run.
+class _Door:
+    """What the doors of plain Django have in common.
 
     Attributes:
         source: The source's name.
@@ -77,8 +76,8 @@ class SignedWebhookMixin:
             headers=dict(outcome.headers),
         )
 
-    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        """Receive the request."""
+    def respond(self, request: HttpRequest, **kwargs: Any) -> HttpResponse:
+        """Receive the request, and answer it; all of it in one thread."""
         response = self.get_response(self.receive(request, **kwargs))
         if response.status_code >= 500:
             # Our log has said why; Django would add an ERROR for every copy that is only told to come back.
@@ -114,8 +113,45 @@ class SignedWebhookMixin:
         return receiving.receive(source, self.delivery, now=timezone.now(), request_id=token_hex(16))
 
 
+class SignedWebhookMixin(_Door):
+    """Receive the signed deliveries of a source.
+
+    The view is exempt from CSRF and login, and from request transactions on every database, also in subclasses
+    that override ``dispatch``: a receipt must be committed before its handlers run.
+    """
+
+    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        """Receive the request."""
+        return self.respond(request, **kwargs)
+
+
+class AsyncSignedWebhookMixin(_Door):
+    """``SignedWebhookMixin`` for an event loop: the whole sequence runs in a thread, and the loop goes on.
+
+    A run that has begun finishes whatever the client does: a sender that hangs up cancels the view, and neither
+    the run nor an async handler inside it.
+    """
+
+    view_is_async = True
+
+    async def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        """Receive the request in a thread of its own."""
+        run = asyncio.ensure_future(sync_to_async(self.respond)(request, **kwargs))
+        _running.add(run)
+        run.add_done_callback(_running.discard)
+        return await asyncio.shield(run)
+
+
+#: Runs whose view may be gone; a task that nobody refers to could be collected in the middle.
+_running: set["asyncio.Future[HttpResponse]"] = set()
+
+
 class WebhookView(SignedWebhookMixin, View):
     """``WebhookView.as_view(source="stripe")`` at a URL of your own."""
+
+
+class AsyncWebhookView(AsyncSignedWebhookMixin, View):  # type: ignore[misc] # a coroutine, as Django allows
+    """``AsyncWebhookView.as_view(source="stripe")`` at a URL of your own."""
 
 
 class RoutedWebhookView(WebhookView):
@@ -180,8 +216,9 @@ def _read(request: HttpRequest, source: Source) -> bytes | Outcome:
     else:
         try:
             found = _read_stream(request, source)
-        except (UnreadablePostError, OSError):
-            return receiving.malformed(source, "the client went away while it sent the body")
+        except Exception as error:
+            # A server's own classes too, for a chunk that is none: what a stranger sends is never a 500.
+            return receiving.malformed(source, f"the body could not be read to its end ({type(error).__name__})")
         if found is None:
             return receiving.malformed(
                 source,
