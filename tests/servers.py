@@ -188,7 +188,7 @@ class Server:
     Args:
         database: What it uses.
         log: The file that takes its output.
-        kind: ``sync`` or ``gthread`` for gunicorn's workers, or ``runserver``.
+        kind: ``sync`` or ``gthread`` for gunicorn's workers, ``uvicorn`` (one process), or ``runserver``.
         workers: Number of worker processes.
         threads: Threads of each.
         options: Further arguments of gunicorn.
@@ -206,7 +206,8 @@ class Server:
             listener = socket.create_server(("127.0.0.1", 0), backlog=512)
             self.port, descriptors = listener.getsockname()[1], (listener.fileno(),)
             threads = threads if kind == "gthread" else 1
-            command = [
+            command = ["-m", "uvicorn", "tests.project.asgi:application", "--fd", str(listener.fileno())]
+            command = command if kind == "uvicorn" else [
                 "-m", "gunicorn", "tests.project.wsgi:application", "--preload", "--bind", f"fd://{listener.fileno()}",
                 "--worker-class", kind, "--workers", str(workers), "--threads", str(threads), "--log-level", "info",
                 *QUIET, *options,

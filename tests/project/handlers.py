@@ -3,6 +3,7 @@
 ``LIVE_OLD_RELEASE`` starts a process that does not know the second handler yet.
 """
 
+import asyncio
 import os
 import time
 
@@ -59,3 +60,10 @@ def skipper(event):
 @webhook_handler(SOURCES, "outside.*", name="outsider", atomic=False)
 def outsider(event):
     return _work(event, "outsider")
+
+
+@webhook_handler(SOURCES, "coroutine.*", name="coroutine")
+async def coroutine(event):
+    await Effect.objects.acreate(name=event.data["id"], handler="coroutine")
+    await asyncio.sleep(event.data.get("sleep", 0))
+    return f"attempt {event.attempt}"
