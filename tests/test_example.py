@@ -105,7 +105,7 @@ def test_demo_goes_as_it_expects(live):
 
 
 @pytest.mark.slow
-def test_demo_can_be_played_again_and_leaves_the_admin_up_until_ctrl_c(live):
+def test_demo_can_be_played_again_and_leaves_the_admin_up_until_ctrl_c(anywhere, live):
     with demo(live) as (process, port):
         shown = read_until(process.stdout, "password")
         assert re.search(r"password  \S{12,}", shown), shown
@@ -120,7 +120,7 @@ def test_demo_can_be_played_again_and_leaves_the_admin_up_until_ctrl_c(live):
 
 
 @pytest.mark.slow
-def test_a_demo_that_is_terminated_stops_its_server(live):
+def test_a_demo_that_is_terminated_stops_its_server(anywhere, live):
     with demo(live) as (process, port):
         read_until(process.stdout, "Sending")
         process.send_signal(signal.SIGTERM)
@@ -130,7 +130,7 @@ def test_a_demo_that_is_terminated_stops_its_server(live):
 
 
 @pytest.mark.slow
-def test_demo_fails_where_something_differs(live, tmp_path):
+def test_demo_fails_where_something_differs(anywhere, live, tmp_path):
     # Every Python process begins with a sitecustomize: with this one the shop has no handlers.
     (tmp_path / "sitecustomize.py").write_text(
         "import sys, types\nsys.modules['example_project.shop.webhook_handlers'] = types.ModuleType('empty')\n"
