@@ -32,13 +32,30 @@ URL_TENANT = "url"
 MAX_SOURCE_NAME = 100
 #: No setting is a larger number: 300 years in seconds, ten gigabytes.
 MAX_NUMBER = 10**10
-DECISIONS = frozenset(
+#: Every decision, and the HTTP status that it is answered with unless the provider or ``RESPONSES`` says otherwise.
+STATUS: Mapping[str, int] = MappingProxyType(
     {
-        "processed", "ignored", "failed", "retry_later", "gave_up", "accepted", "duplicate", "busy", "quarantined",
-        "declined", "handshake", "rejected", "late", "malformed", "not_found", "wrong_method", "too_large",
-        "unavailable",
+        "processed": 200,
+        "ignored": 200,
+        "failed": 500,
+        "retry_later": 503,
+        "gave_up": 200,
+        "accepted": 202,
+        "duplicate": 200,
+        "busy": 503,
+        "quarantined": 202,
+        "declined": 200,
+        "handshake": 200,
+        "rejected": 401,
+        "late": 400,
+        "malformed": 400,
+        "not_found": 404,
+        "wrong_method": 405,
+        "too_large": 413,
+        "unavailable": 503,
     }
-)  # fmt: skip
+)
+DECISIONS = frozenset(STATUS)
 #: Decisions after which the event is not stored, or nobody will run it: a 2xx would lose it.
 NOT_HELD = DECISIONS - {
     "processed", "ignored", "gave_up", "accepted", "duplicate", "quarantined", "declined", "handshake"

@@ -14,7 +14,8 @@ from django_webhook_guard.conf import Source
 from django_webhook_guard.handlers import SIGNAL, Handler, matching, registered
 from django_webhook_guard.models import WebhookReceipt
 from django_webhook_guard.providers import Provider
-from django_webhook_guard.signals import webhook_received
+from django_webhook_guard.signals import webhook_dead, webhook_received
+from django_webhook_guard.transactions import committed
 
 logger = logging.getLogger("django_webhook_guard")
 
@@ -166,6 +167,23 @@ def marks(
 def lease_seconds(handlers: Iterable[Handler], source: Source) -> float:
     """Return how long a run of the handlers may take, in seconds."""
     return max([source.lease, *(handler.lease or 0 for handler in handlers)])
+
+
+def bury(using: str, row: statements.Row) -> bool:
+    """Write a receipt dead whose attempts are spent, and tell onlookers.
+
+    Args:
+        using: The receipts' database alias.
+        row: The receipt as it was read.
+
+    Returns:
+        Whether this call did it.
+    """
+    with committed(using):
+        buried = statements.bury(using, row)
+    if buried:
+        announce(webhook_dead, receipt_id=row.id, source=row.source, event_type=row.event_type, reason="exhausted")
+    return buried
 
 
 def announce(signal: Signal, **about: Any) -> None:

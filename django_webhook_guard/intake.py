@@ -12,10 +12,9 @@ from typing import Literal
 from django_webhook_guard import statements
 from django_webhook_guard.conf import Source, receipts_alias, source_of
 from django_webhook_guard.delivery import Delivery
-from django_webhook_guard.events import announce, lease_seconds, marks, owed, wanted
+from django_webhook_guard.events import bury, lease_seconds, marks, owed, wanted
 from django_webhook_guard.handlers import Handler
 from django_webhook_guard.identity import Event, held_fingerprint
-from django_webhook_guard.signals import webhook_dead
 from django_webhook_guard.statements import Inserted, NewReceipt, Row
 from django_webhook_guard.transactions import committed, durable, repeated
 
@@ -318,11 +317,7 @@ def _next_attempt(claimant: _Claimant, row: Row) -> Claim | None:
     """Take over, or write dead what has no attempts left and then look again."""
     if row.used < claimant.source.retry.max_attempts:
         return _take_over(claimant, row)
-    with committed(claimant.using):
-        buried = statements.bury(claimant.using, row)
-    if buried:
-        about = {"receipt_id": row.id, "source": row.source, "event_type": row.event_type}
-        announce(webhook_dead, reason="exhausted", **about)
+    bury(claimant.using, row)
     return None
 
 

@@ -20,7 +20,7 @@ from django.utils import timezone
 
 from django_webhook_guard import statements
 from django_webhook_guard.conf import Source, receipts_alias, source_of
-from django_webhook_guard.events import WebhookEvent, announce, lease_seconds, marks, owed
+from django_webhook_guard.events import WebhookEvent, announce, bury, lease_seconds, marks, owed
 from django_webhook_guard.exceptions import GiveUp, NoHandlerHere, RetryLater, Skip
 from django_webhook_guard.handlers import Handler
 from django_webhook_guard.models import WebhookAttempt, WebhookReceipt
@@ -147,7 +147,7 @@ def run(receipt_id: int, trigger: str, actor: str = "") -> Run | None:
     if row is None or source is None or not _may_run(row):
         return None
     if row.used >= source.retry.max_attempts:
-        return _bury(using, row)
+        return Run(decision="failed", status="dead") if bury(using, row) else None
     handlers = owed(source.name, row.event_type, row.handlers)
     seconds = lease_seconds(handlers, source)
     names = tuple(dict.fromkeys((*row.handlers, *(handler.name for handler in handlers))))
@@ -223,14 +223,6 @@ def _may_run(row: Row) -> bool:
     if row.status == "failed":
         return row.due_in is not None and row.due_in <= 0
     return row.status == "processing" and not row.leased
-
-
-def _bury(using: str, row: Row) -> Run | None:
-    with committed(using):
-        if not statements.bury(using, row):
-            return None
-    announce(webhook_dead, receipt_id=row.id, source=row.source, event_type=row.event_type, reason="exhausted")
-    return Run(decision="failed", status="dead")
 
 
 # -- handlers ----------------------------------------------------------------------------------------------------------

@@ -11,12 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from types import MappingProxyType
 
 from django.db import Error
 
 from django_webhook_guard import intake, processing
-from django_webhook_guard.conf import URL_TENANT, Source, UnknownSource, get_source, receipts_alias, source_of
+from django_webhook_guard.conf import STATUS, URL_TENANT, Source, UnknownSource, get_source, receipts_alias, source_of
 from django_webhook_guard.delivery import Delivery
 from django_webhook_guard.events import WebhookEvent
 from django_webhook_guard.exceptions import (
@@ -35,28 +34,6 @@ from django_webhook_guard.verifiers.digests import check_body_digests
 
 logger = logging.getLogger("django_webhook_guard")
 
-STATUS: Mapping[str, int] = MappingProxyType(
-    {
-        "processed": 200,
-        "ignored": 200,
-        "failed": 500,
-        "retry_later": 503,
-        "gave_up": 200,
-        "accepted": 202,
-        "duplicate": 200,
-        "busy": 503,
-        "quarantined": 202,
-        "declined": 200,
-        "handshake": 200,
-        "rejected": 401,
-        "late": 400,
-        "malformed": 400,
-        "not_found": 404,
-        "wrong_method": 405,
-        "too_large": 413,
-        "unavailable": 503,
-    }
-)
 #: Seconds after which a sender should come again when the fault is ours.
 RETRY_AFTER = 10
 #: A stamp further away than this was surely read in the wrong unit.

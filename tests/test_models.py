@@ -88,8 +88,6 @@ def test_a_receipt_shows_its_reference(post):
     (receipt,) = make(post, 1)
     assert receipt.reference == receipt.fingerprint[:16]
     assert str(receipt) == f"stripe x {receipt.reference}"
-    assert 0 <= receipt.age() < 60
-    assert receipt.age(receipt.received_at + timedelta(seconds=5)) == 5
 
 
 def test_a_body_may_be_gone(post):

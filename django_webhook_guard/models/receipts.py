@@ -1,12 +1,10 @@
 """The row of an event."""
 
-from datetime import datetime
 from typing import Any, Self
 
 from django.db import models, router
 from django.db.models import F
 from django.db.models.functions import Now
-from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from django_webhook_guard.text import visible
@@ -168,7 +166,3 @@ class WebhookReceipt(models.Model):
             processed_at=None,
         )
         return bool(changed)
-
-    def age(self, now: datetime | None = None) -> float:
-        """Seconds since the event was received."""
-        return ((now or timezone.now()) - self.received_at).total_seconds()
