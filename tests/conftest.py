@@ -5,10 +5,36 @@ from copy import deepcopy
 import pytest
 from django.conf import settings as django_settings
 from django.db import connection
-from django.test import Client
+from django.test import Client, SimpleTestCase
 
 from django_webhook_guard.handlers import unregister, webhook_handler
 from tests import senders
+
+
+#: Fixtures of a test that opens the database without saying so by its marker.
+DATABASE_FIXTURES = {"db", "transactional_db", "live_server"}
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--asking-the-database",
+        action="store_true",
+        help="leave out what would do the same on every database; it runs on SQLite",
+    )
+
+
+def pytest_collection_modifyitems(config, items):
+    if not config.getoption("--asking-the-database"):
+        return
+    chosen = [item for item in items if _asks_the_database(item)]
+    config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
+    items[:] = chosen
+
+
+def _asks_the_database(item):
+    marked = any(item.get_closest_marker(name) for name in ("django_db", "slow", "browser"))
+    in_django_case = isinstance(getattr(item, "cls", None), type) and issubclass(item.cls, SimpleTestCase)
+    return marked or in_django_case or bool(DATABASE_FIXTURES & set(item.fixturenames))
 
 
 @pytest.fixture

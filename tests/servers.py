@@ -278,7 +278,9 @@ class Server:
         start = time.monotonic()
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
         try:
-            connection.request(method, path, body, dict(headers))
+            with suppress(BrokenPipeError, ConnectionResetError):
+                # A server that has read enough answers and closes while the body is still on its way.
+                connection.request(method, path, body, dict(headers))
             response = connection.getresponse()
             text = response.read().decode()
         except (http.client.HTTPException, ConnectionError) as error:
@@ -294,12 +296,14 @@ class Server:
     def raw(self, data, *, half_close=False, timeout=15):
         """Send bytes as they are; return everything that came back."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=timeout) as connection:
-            connection.sendall(data)
-            if half_close:
-                connection.shutdown(socket.SHUT_WR)
             found = b""
-            while chunk := connection.recv(65536):
-                found += chunk
+            with suppress(BrokenPipeError, ConnectionResetError):
+                connection.sendall(data)
+                if half_close:
+                    connection.shutdown(socket.SHUT_WR)
+            with suppress(ConnectionResetError):
+                while chunk := connection.recv(65536):
+                    found += chunk
         return found
 
 

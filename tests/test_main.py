@@ -50,6 +50,12 @@ def test_totals_name_what_ran_nowhere(tmp_path):
     ]
 
 
+def test_what_asks_nothing_of_the_database_runs_once(monkeypatch, runs):
+    monkeypatch.setattr(runner, "DATABASES", [runner.DATABASES[0], runner.Database("postgres", "", lambda: "")])
+    assert main(monkeypatch) == 0
+    assert runs == [("sqlite", ["-m", "not long"]), ("postgres", ["--asking-the-database", "-m", "not long"])]
+
+
 def test_what_is_left_out_is_said(monkeypatch, runs, capsys):
     assert main(monkeypatch, "-k", "this or that") == 0
     assert runs == [("sqlite", ["-m", "not long", "-k", "this or that"])]
