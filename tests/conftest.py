@@ -10,7 +10,6 @@ from django.test import Client, SimpleTestCase
 from django_webhook_guard.handlers import unregister, webhook_handler
 from tests import senders
 
-
 #: Fixtures of a test that opens the database without saying so by its marker.
 DATABASE_FIXTURES = {"db", "transactional_db", "live_server"}
 
