@@ -1,13 +1,16 @@
 """System checks: every mistake that can be seen at start-up, with a stable id. None of them asks the database."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from django.conf import settings
 from django.core.checks import CheckMessage, Error, Warning, register
 from django.db import connections
+from django.urls import URLResolver, get_resolver
 
-from django_webhook_guard.conf import Problem, Source, configuration
+from django_webhook_guard.conf import Problem, Source, configuration, receipts_alias
 from django_webhook_guard.handlers import registered
+from django_webhook_guard.views import AsyncSignedWebhookMixin
 
 # Ids are never used again for something else. Retired so far: none.
 #   E001-E017  WEBHOOK_GUARD and DATABASES, see conf.py
@@ -19,7 +22,9 @@ from django_webhook_guard.handlers import registered
 #   W002       a handler for a source that is not configured
 #   W003       an inline source whose sender never tries again
 #   W004       a sender that signs each try afresh, and nothing that says that it is the same event
+#   E022-E025  WEBHOOK_GUARD, see options.py
 #   W005       a signed URL, and no PUBLIC_URL
+#   W006       persistent connections without a pool under ASGI
 
 
 @register("django_webhook_guard")
@@ -95,13 +100,16 @@ def check_identity(app_configs: Any, **kwargs: Any) -> Sequence[CheckMessage]:
 def _lost_retries(source: Source) -> Sequence[CheckMessage]:
     provider = source.provider
     keeps_stamp = "timestamp" in provider.signs and "stamp" not in provider.varies
-    if not keeps_stamp or source.tolerance is None or source.tolerance >= provider.retry_span:
+    if not keeps_stamp or source.late == "quarantine" or source.tolerance is None:
+        return []
+    if source.tolerance >= provider.retry_span:
         return []
     return [
         Error(
             f"WEBHOOK_GUARD source {source.name!r}: TOLERANCE is {source.tolerance!r} seconds, and {provider.name} "
             f"repeats its first stamp for {provider.retry_span!r} seconds.",
-            hint="A retry of an event that was never stored would be refused for good: raise TOLERANCE to that span.",
+            hint="A retry of an event that was never stored would be refused for good: raise TOLERANCE to that span, "
+            "or say LATE: 'quarantine'.",
             id="django_webhook_guard.E019",
         )
     ]
@@ -131,3 +139,36 @@ def _guessed_url(source: Source) -> Sequence[CheckMessage]:
             id="django_webhook_guard.W005",
         )
     ]
+
+
+@register("django_webhook_guard")
+def check_asgi_connections(app_configs: Any, **kwargs: Any) -> Sequence[CheckMessage]:
+    """Point to persistent connections under ASGI, where each thread of a burst keeps one."""
+    alias = receipts_alias()
+    database = connections.settings[alias]
+    pooled = bool(database["OPTIONS"].get("pool"))
+    if not database["CONN_MAX_AGE"] or pooled or not _runs_on_asgi():
+        return []
+    return [
+        Warning(
+            f"DATABASES[{alias!r}]['CONN_MAX_AGE'] is {database['CONN_MAX_AGE']!r}, and the project runs on ASGI.",
+            hint="Each of many threads would keep a connection until the server refuses more: set it to 0, or use a "
+            "pool (OPTIONS: {'pool': True} with psycopg).",
+            id="django_webhook_guard.W006",
+        )
+    ]
+
+
+def _runs_on_asgi() -> bool:
+    return bool(getattr(settings, "ASGI_APPLICATION", None)) or any(_async_doors(get_resolver().url_patterns))
+
+
+def _async_doors(patterns: Iterable[Any]) -> Iterator[bool]:
+    """Yield True for each URL that an async door of this package serves."""
+    for pattern in patterns:
+        if isinstance(pattern, URLResolver):
+            yield from _async_doors(pattern.url_patterns)
+        else:
+            view = getattr(pattern.callback, "view_class", None)
+            if isinstance(view, type) and issubclass(view, AsyncSignedWebhookMixin):
+                yield True

@@ -1,5 +1,7 @@
 """What a handler gets, and which handlers want it."""
 
+import base64
+import json
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -14,10 +16,56 @@ from django_webhook_guard.conf import Source
 from django_webhook_guard.handlers import SIGNAL, Handler, matching, registered
 from django_webhook_guard.models import WebhookReceipt
 from django_webhook_guard.providers import Provider
+from django_webhook_guard.schemas import Schema, schema_for, validated
 from django_webhook_guard.signals import webhook_dead, webhook_received
 from django_webhook_guard.transactions import committed
 
 logger = logging.getLogger("django_webhook_guard")
+
+
+MAX_REPLY = 4_096
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What an inline handler returns to say what the sender hears, now and for every duplicate.
+
+    Args:
+        body: Text, or bytes, at most 4,096 bytes.
+        status: A 2xx: the handler has done its work.
+        content_type: Of the body.
+
+    Raises:
+        ValueError: The body is too long, the status no 2xx, or the content type no header value.
+    """
+
+    body: str | bytes = b""
+    status: int = 200
+    content_type: str = "application/json"
+
+    def __post_init__(self) -> None:
+        if len(self.content) > MAX_REPLY:
+            raise ValueError(f"Reply: a body of {len(self.content)} bytes; at most {MAX_REPLY}.")
+        if not 200 <= self.status < 300:
+            raise ValueError(f"Reply: status {self.status!r}; give a 2xx, or raise an error for another try.")
+        if not (self.content_type.isascii() and self.content_type.isprintable()):
+            raise ValueError(f"Reply: content_type {self.content_type!r} is no header value.")
+
+    @property
+    def content(self) -> bytes:
+        return self.body.encode() if isinstance(self.body, str) else self.body
+
+    def kept(self) -> str:
+        """Return the form in which a receipt keeps it."""
+        return json.dumps([self.status, self.content_type, base64.b64encode(self.content).decode()])
+
+    @classmethod
+    def of(cls, kept: str) -> "Reply | None":
+        """Return what a receipt keeps; None where it keeps nothing."""
+        if not kept:
+            return None
+        status, content_type, body = json.loads(kept)
+        return cls(base64.b64decode(body), status, content_type)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +87,7 @@ class WebhookEvent:
         receipt_id: The receipt's number.
         attempt: The number of this run, from 1.
         signed: Names of the parts of a delivery that the proof covers.
+        item: Its number in a batch, from 0; None where it came alone.
     """
 
     source: str
@@ -56,11 +105,25 @@ class WebhookEvent:
     attempt: int
     signed: frozenset[str]
     provider: Provider = field(repr=False)
+    schema: Schema | None = field(default=None, repr=False)
+    item: int | None = None
 
     @cached_property
     def data(self) -> Any:
-        """The parsed body: a dict, or form fields. Every handler gets one of its own."""
-        return self.provider.parse(self.body, self.headers.get("content-type", ""))[0]
+        """The parsed body, or the item of a batch: a dict, or form fields. Every handler gets one of its own."""
+        data = self.provider.parse(self.body, self.headers.get("content-type", ""))[0]
+        if self.item is None or self.provider.split is None:
+            return data
+        return self.provider.split(data)[self.item]
+
+    @cached_property
+    def validated(self) -> Any:
+        """What the source's ``SCHEMA`` makes of ``data``; None where there is none for this type.
+
+        Raises:
+            SchemaMismatch: The content does not fit, and a person released it all the same.
+        """
+        return None if self.schema is None else validated(self.schema, self.data)
 
     def fresh(self) -> "WebhookEvent":
         """Return the same event without what another handler may have changed in ``data``."""
@@ -85,6 +148,8 @@ class WebhookEvent:
             attempt=attempt,
             signed=source.provider.signs,
             provider=source.provider,
+            schema=schema_for(source.schemas, receipt.event_type),
+            item=receipt.item,
         )
 
 

@@ -91,6 +91,8 @@ class Event:
         occurred_at: The event's own time.
         key_id: Which key signed.
         late: Whether the stamp lies before the window.
+        item: Its number in a batch, from 0; None where it came alone.
+        held: Why it may not have the fingerprint of a key, or an empty string.
     """
 
     source: str
@@ -108,16 +110,20 @@ class Event:
     occurred_at: datetime | None
     key_id: str
     late: bool = False
+    item: int | None = None
+    held: str = ""
 
     @cached_property
     def fingerprint(self) -> str:
         """The 64 hex under which the event has its one receipt."""
+        if self.held:
+            return held_fingerprint(self.held, self.seen_digest)
         return fingerprint(self.namespace, self.tenant, self.key)
 
     @cached_property
     def seen_digest(self) -> str:
         """The 64 hex of the authenticated content, whatever event it claims to be."""
-        return seen_digest(self.verification.secret.seen_key, self.verification.content, 0, self.typed)
+        return seen_digest(self.verification.secret.seen_key, self.verification.content, self.item or 0, self.typed)
 
     def under(self, namespace: str) -> "Event":
         """Return the same event under another namespace."""
@@ -173,7 +179,13 @@ def held_fingerprint(reason: str, *parts: Part) -> str:
 
 
 def identify(
-    reading: Reading, verification: Verification, rules: IdentityRules, *, tenant: str | None, late: bool
+    reading: Reading,
+    verification: Verification,
+    rules: IdentityRules,
+    *,
+    tenant: str | None,
+    late: bool,
+    item: int | None = None,
 ) -> Event:
     """Find out which event a verified delivery reports.
 
@@ -183,6 +195,7 @@ def identify(
         rules: Where the parts are.
         tenant: The proven tenant of the URL, or None; a locator in the rules is asked here.
         late: Whether the stamp lies before the window.
+        item: The event's number in a batch.
 
     Raises:
         MalformedContent: A declared part is missing, or is no id.
@@ -194,7 +207,8 @@ def identify(
     event_type = _event_type(rules.event_type, reading)
     typed = event_type if rules.type_in_key else None
     event_id = _parts_of(rules.event_id, reading, "event id") if rules.event_id is not None else None
-    key = _key(rules, reading, verification, event_id, typed)
+    extra: tuple[Part, ...] = () if typed is None else (typed,)
+    key = _key(rules, reading, verification, event_id, extra, item)
     readable_id = " ".join(str(part) for part in event_id or ())
     _check_text(readable_id, "event id")
     return Event(
@@ -213,6 +227,39 @@ def identify(
         occurred_at=_moment(rules.occurred_at, reading),
         key_id=verification.secret.key_id,
         late=late,
+        item=item,
+    )
+
+
+def unidentified(reading: Reading, verification: Verification, rules: IdentityRules, *, late: bool, item: int) -> Event:
+    """Return what stands for an item of a batch that nothing identifies: it is kept for a person.
+
+    Args:
+        reading: The delivery and the item.
+        verification: What the proof proved.
+        rules: Where the parts would be.
+        late: Whether the stamp lies before the window.
+        item: The item's number.
+    """
+    content = sha256(verification.content).digest()
+    return Event(
+        source=rules.source,
+        namespace=rules.namespace,
+        tenant=None,
+        event_id="",
+        event_type="",
+        object_key="",
+        key=Key(kind="content", parts=(content, item), text=f"{content.hex()} {item}"),
+        data=reading.data,
+        body_digest=reading.delivery.body_digest,
+        verification=verification,
+        typed=None,
+        signed_at=verification.signed_at,
+        occurred_at=None,
+        key_id=verification.secret.key_id,
+        late=late,
+        item=item,
+        held="no_key",
     )
 
 
@@ -221,15 +268,17 @@ def _key(
     reading: Reading,
     verification: Verification,
     event_id: tuple[str | int, ...] | None,
-    typed: str | None,
+    extra: tuple[Part, ...],
+    item: int | None,
 ) -> Key:
     body = reading.delivery.body_digest
-    extra: tuple[Part, ...] = () if typed is None else (typed,)
     if event_id is not None:
         return _paired_unless(rules.id_covered, "id", event_id, body, extra)
     fields = _parts_of(rules.key_fields, reading, "key field") if rules.key_fields else None
     if fields is not None:
         return _paired_unless(rules.covered(rules.key_fields), "fields", fields, body, extra)
+    if item is not None:
+        extra = (*extra, item)  # nonce and content are the whole delivery's
     if verification.nonce is not None:
         return Key(kind="nonce", parts=(verification.nonce, *extra), text=verification.nonce)
     content = sha256(verification.content).digest()

@@ -5,22 +5,24 @@ insert at all, and for an event that may have its receipt under a former name of
 """
 
 import logging
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
 
 from django_webhook_guard import statements
-from django_webhook_guard.conf import Source, receipts_alias, source_of
+from django_webhook_guard.conf import Source, source_of
 from django_webhook_guard.delivery import Delivery
-from django_webhook_guard.events import bury, lease_seconds, marks, owed, wanted
+from django_webhook_guard.events import bury, lease_seconds, marks, owed
 from django_webhook_guard.handlers import Handler
 from django_webhook_guard.identity import Event, held_fingerprint
-from django_webhook_guard.statements import Inserted, NewReceipt, Row
+from django_webhook_guard.statements import Inserted, NewBatch, NewReceipt, Row
 from django_webhook_guard.transactions import committed, durable, repeated
 
 logger = logging.getLogger("django_webhook_guard")
 
-Decision = Literal["run", "ignored", "duplicate", "busy", "quarantined", "late"]
+Decision = Literal["run", "ignored", "duplicate", "busy", "quarantined", "late", "declined"]
 
 #: How often a claim looks again when the row changes between reading and writing it.
 LOOKS = 5
@@ -42,6 +44,8 @@ class Claim:
         row: The receipt as it was before the lease; None where it is new.
         retry_after: Seconds until the sender should come again.
         reason: A code for the log.
+        reply: What a handler answered to the first delivery, as it is kept.
+        new: Whether this delivery made the receipt.
     """
 
     decision: Decision
@@ -53,11 +57,26 @@ class Claim:
     row: Row | None = None
     retry_after: float | None = None
     reason: str = ""
+    reply: str = ""
+    new: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Claimant:
-    """One delivery on its way to its claim."""
+class Arrival:
+    """A verified event on its way to its claim.
+
+    Args:
+        event: The event.
+        source: Its source.
+        delivery: The delivery, for its bytes and headers.
+        now: When it came.
+        request_id: Kept on the receipt.
+        using: The receipts' database alias.
+        handlers: Those that want it.
+        hold: The code why it must be held for a person, or an empty string.
+        why: The same in words.
+        validated: What its schema made of its content.
+    """
 
     event: Event
     source: Source
@@ -66,6 +85,9 @@ class _Claimant:
     request_id: str
     using: str
     handlers: tuple[Handler, ...]
+    hold: str = ""
+    why: str = ""
+    validated: Any = field(default=None, repr=False)
 
     @property
     def lease(self) -> float:
@@ -76,121 +98,133 @@ class _Claimant:
         return tuple(handler.name for handler in self.handlers)
 
 
-def claim(event: Event, *, source: Source, delivery: Delivery, now: datetime, request_id: str) -> Claim:
+def claim(arrival: Arrival) -> Claim:
     """Claim an event, or find out who has.
 
     Args:
-        event: The verified event.
-        source: Its source.
-        delivery: The delivery, for its bytes and headers.
-        now: When it came.
-        request_id: Kept on the receipt.
+        arrival: The event.
 
     Raises:
         django.db.OperationalError: The database is away, or busy for too long.
         RuntimeError: There is an outer transaction.
     """
-    claimant = _Claimant(
-        event=event,
-        source=source,
-        delivery=delivery,
-        now=now,
-        request_id=request_id,
-        using=receipts_alias(),
-        handlers=wanted(source.name, event.event_type),
-    )
-    return repeated(lambda: _look(claimant))
+    return repeated(lambda: _look(arrival))
 
 
-def _look(claimant: _Claimant) -> Claim:
+def _look(arrival: Arrival) -> Claim:
     for _ in range(LOOKS):
-        found = _claim_late(claimant) if claimant.event.late else _claim_once(claimant)
+        found = _claim_late(arrival) if arrival.event.late else _claim_once(arrival)
         if found is not None:
             return found
-    return Claim(decision="busy", fingerprint=claimant.event.fingerprint, retry_after=1)
+    return Claim(decision="busy", fingerprint=arrival.event.fingerprint, retry_after=1)
 
 
-def _claim_once(claimant: _Claimant) -> Claim | None:
+def _claim_once(arrival: Arrival) -> Claim | None:
     """Insert, or answer from the row that is there; None where it changed meanwhile."""
-    event = claimant.event
-    former = _former(claimant)
+    event = arrival.event
+    former = _former(arrival)
     if former is not None:
-        return _answer_former(claimant, former)
-    new = _new_receipt(claimant)
-    if not claimant.source.keeps_seen:
-        with committed(claimant.using):
-            inserted = statements.insert(claimant.using, new)
-        return _inserted(claimant, new, inserted)
-    inserted_or_seen = _insert_with_seen(claimant, new)
+        return _answer_former(arrival, former)
+    if _is_dropped(arrival):
+        row = statements.read(arrival.using, event.fingerprint)
+        return Claim(decision="declined", fingerprint=event.fingerprint) if row is None else _answer(arrival, row)
+    new = _new_receipt(arrival)
+    if not arrival.source.keeps_seen:
+        with committed(arrival.using):
+            inserted = statements.insert(arrival.using, new)
+        return _inserted(arrival, new, inserted)
+    inserted_or_seen = _insert_with_seen(arrival, new)
     if inserted_or_seen is not None:
-        return _inserted(claimant, new, inserted_or_seen)
-    seen_as = statements.read_seen(claimant.using, event.seen_digest)
+        return _inserted(arrival, new, inserted_or_seen)
+    seen_as = statements.read_seen(arrival.using, event.seen_digest)
     if seen_as is None:
         return None
     if seen_as != event.fingerprint:
-        return _hold(claimant, "replayed", held_fingerprint("replayed", event.seen_digest))
-    row = statements.read(claimant.using, event.fingerprint)
-    return _answer(claimant, row) if row is not None else _duplicate(event.fingerprint)
+        return _hold(arrival, "replayed", held_fingerprint("replayed", event.seen_digest))
+    row = statements.read(arrival.using, event.fingerprint)
+    return _answer(arrival, row) if row is not None else _duplicate(event.fingerprint)
 
 
-def _insert_with_seen(claimant: _Claimant, new: NewReceipt) -> Inserted | None:
+def _insert_with_seen(arrival: Arrival, new: NewReceipt) -> Inserted | None:
     """Remember the message, then insert; None where the message was used before.
 
     The seen row comes first (the other order deadlocks on MariaDB), and it stays where the receipt is another
     try's: a failed insert is undone by itself, alone, on all three databases.
     """
-    event = claimant.event
-    with durable(claimant.using):
-        if statements.insert_seen(claimant.using, event.seen_digest, event.fingerprint, _keep_for(claimant)):
-            return statements.insert(claimant.using, new)
+    event = arrival.event
+    with durable(arrival.using):
+        if statements.insert_seen(arrival.using, event.seen_digest, event.fingerprint, _keep_for(arrival)):
+            return statements.insert(arrival.using, new)
     return None
 
 
-def _keep_for(claimant: _Claimant) -> float | None:
+def _keep_for(arrival: Arrival) -> float | None:
     """Return how long a message is remembered, in seconds: until it is late twice over, or with its receipt."""
-    signed_at, tolerance = claimant.event.signed_at, claimant.source.tolerance
-    if signed_at is None or tolerance is None:
+    signed_at, tolerance = arrival.event.signed_at, arrival.source.tolerance
+    if signed_at is None or tolerance is None or arrival.source.late == "quarantine":
         return None
-    return (signed_at - claimant.now).total_seconds() + 2 * tolerance
+    return (signed_at - arrival.now).total_seconds() + 2 * tolerance
 
 
-def _claim_late(claimant: _Claimant) -> Claim | None:
-    """Answer a delivery that came after its window: it may end what is open, but begins nothing."""
-    event = claimant.event
-    row = _former(claimant) or statements.read(claimant.using, event.fingerprint)
-    if claimant.source.keeps_seen:
-        seen_as = statements.read_seen(claimant.using, event.seen_digest)
+def _claim_late(arrival: Arrival) -> Claim | None:
+    """Answer a delivery that came after its window: it may end what is open, but runs nothing that is new."""
+    event, seen_as = arrival.event, None
+    row = _former(arrival) or statements.read(arrival.using, event.fingerprint)
+    if arrival.source.keeps_seen:
+        seen_as = statements.read_seen(arrival.using, event.seen_digest)
         if seen_as not in (None, row.fingerprint if row else event.fingerprint):
-            return _hold(claimant, "replayed", held_fingerprint("replayed", event.seen_digest))
+            return _hold(arrival, "replayed", held_fingerprint("replayed", event.seen_digest))
+    if row is None and seen_as is None and arrival.source.late == "quarantine":
+        return _hold_late(arrival)
     if row is None or row.status in ("processed", "ignored", "dead", "discarded"):
         return Claim(decision="late", fingerprint=event.fingerprint, reason="known" if row else "unknown")
-    return _answer(claimant, row)
+    return _answer(arrival, row)
 
 
-def _former(claimant: _Claimant) -> Row | None:
+def _hold_late(arrival: Arrival) -> Claim | None:
+    """Store an event that nobody knew before its window was over; None where somebody was faster."""
+    if _is_dropped(arrival):
+        return Claim(decision="declined", fingerprint=arrival.event.fingerprint)
+    new = _new_receipt(arrival)
+    if arrival.source.keeps_seen:
+        inserted = _insert_with_seen(arrival, new)
+    else:
+        with committed(arrival.using):
+            inserted = statements.insert(arrival.using, new)
+    return _inserted(arrival, new, inserted) if inserted is not None and inserted.id is not None else None
+
+
+def _is_dropped(arrival: Arrival) -> bool:
+    """Tell whether the source stores nothing that no handler wants."""
+    return arrival.source.unhandled == "drop" and not arrival.handlers and not arrival.hold
+
+
+def _former(arrival: Arrival) -> Row | None:
     """Return the receipt that the event has under a former name of its source."""
-    for namespace in claimant.source.formerly:
-        row = statements.read(claimant.using, claimant.event.under(namespace).fingerprint)
+    for namespace in arrival.source.formerly:
+        row = statements.read(arrival.using, arrival.event.under(namespace).fingerprint)
         if row is not None:
             return row
     return None
 
 
-def _answer_former(claimant: _Claimant, row: Row) -> Claim | None:
+def _answer_former(arrival: Arrival, row: Row) -> Claim | None:
     """Answer from the receipt under a former name; the message is remembered like any other."""
-    digest = claimant.event.seen_digest
-    if claimant.source.keeps_seen:
-        with committed(claimant.using):
-            new = statements.insert_seen(claimant.using, digest, row.fingerprint, _keep_for(claimant))
-        if not new and statements.read_seen(claimant.using, digest) not in (None, row.fingerprint):
-            return _hold(claimant, "replayed", held_fingerprint("replayed", digest))
-    return _answer(claimant, row)
+    digest = arrival.event.seen_digest
+    if arrival.source.keeps_seen:
+        with committed(arrival.using):
+            new = statements.insert_seen(arrival.using, digest, row.fingerprint, _keep_for(arrival))
+        if not new and statements.read_seen(arrival.using, digest) not in (None, row.fingerprint):
+            return _hold(arrival, "replayed", held_fingerprint("replayed", digest))
+    return _answer(arrival, row)
 
 
-def _inserted(claimant: _Claimant, new: NewReceipt, inserted: Inserted) -> Claim | None:
+def _inserted(arrival: Arrival, new: NewReceipt, inserted: Inserted) -> Claim | None:
     if inserted.id is None:
-        row = inserted.row or statements.read(claimant.using, new.fingerprint)
-        return _answer(claimant, row) if row is not None else None
+        row = inserted.row or statements.read(arrival.using, new.fingerprint)
+        return _answer(arrival, row) if row is not None else None
+    if new.status == "quarantined":
+        return _held(new, inserted.id)
     return Claim(
         decision="run" if new.lease is not None else "ignored",
         fingerprint=new.fingerprint,
@@ -199,26 +233,37 @@ def _inserted(claimant: _Claimant, new: NewReceipt, inserted: Inserted) -> Claim
         lease=new.lease or 0,
         handlers=tuple(new.handlers),
         reason=new.reason,
+        new=True,
     )
 
 
-def _new_receipt(claimant: _Claimant) -> NewReceipt:
-    if not claimant.handlers:
-        return _receipt(claimant, status="ignored", reason="unhandled", finished=True)
-    return _receipt(claimant, status="processing", attempts=1, lease=claimant.lease)
+def _held(new: NewReceipt, receipt_id: int) -> Claim:
+    return Claim(
+        decision="quarantined", fingerprint=new.fingerprint, receipt_id=receipt_id, reason=new.reason, new=True
+    )
+
+
+def _new_receipt(arrival: Arrival) -> NewReceipt:
+    """Return the receipt in the state in which it is born: held, ignored, or leased by this process."""
+    if arrival.hold or arrival.event.late:
+        return _receipt(arrival, status="quarantined", reason=arrival.hold or "late", result=arrival.why)
+    if not arrival.handlers:
+        return _receipt(arrival, status="ignored", reason="unhandled", finished=True)
+    return _receipt(arrival, status="processing", attempts=1, lease=arrival.lease)
 
 
 def _receipt(
-    claimant: _Claimant,
+    arrival: Arrival,
     *,
     status: str,
     reason: str = "",
+    result: str = "",
     fingerprint: str | None = None,
     attempts: int = 0,
     lease: float | None = None,
     finished: bool = False,
 ) -> NewReceipt:
-    event, delivery = claimant.event, claimant.delivery
+    event, delivery = arrival.event, arrival.delivery
     return NewReceipt(
         fingerprint=fingerprint or event.fingerprint,
         source=event.source,
@@ -229,17 +274,20 @@ def _receipt(
         idempotency_key=event.key.text[:1000],
         key_origin=event.key.kind,
         key_id=event.key_id,
-        request_id=claimant.request_id,
+        request_id=arrival.request_id,
         status=status,
         reason=reason,
-        handlers=claimant.names,
+        result=result,
+        handlers=arrival.names,
         attempts=attempts,
         signed_at=event.signed_at,
         occurred_at=event.occurred_at,
-        received_at=claimant.now,
-        headers=kept_headers(delivery, claimant.source),
+        received_at=arrival.now,
+        headers=kept_headers(delivery, arrival.source),
         body=delivery.body,
+        body_size=len(delivery.body),
         body_digest=event.body_digest.hex(),
+        item=event.item,
         lease=lease,
         finished=finished,
     )
@@ -254,101 +302,203 @@ def kept_headers(delivery: Delivery, source: Source) -> dict[str, str]:
     }
 
 
+# -- many events in one body -------------------------------------------------------------------------------------------
+
+
+class _Taken(Exception):
+    """Another delivery has stored one of the events meanwhile."""
+
+
+def store(arrivals: Sequence[Arrival], *, items: int) -> frozenset[str]:
+    """Store those events of a batch that are new, all of them or none, due to be run.
+
+    Args:
+        arrivals: The events of one delivery.
+        items: How many items its body holds.
+
+    Returns:
+        The fingerprints of the receipts that this call made.
+
+    Raises:
+        django.db.OperationalError: The database is away, or busy for too long.
+    """
+    for _ in range(LOOKS):
+        with suppress(_Taken):
+            return repeated(lambda: _store(arrivals, items))
+    return frozenset()  # then each is claimed like one that came alone
+
+
+def _store(arrivals: Sequence[Arrival], items: int) -> frozenset[str]:
+    using = arrivals[0].using
+    wanted = {each.event.fingerprint: each for each in reversed(arrivals) if _is_storable(each)}
+    known = statements.present(using, list(wanted))
+    # Sorted, so that two deliveries of the same events wait for each other instead of locking each other out.
+    new = [wanted[fingerprint] for fingerprint in sorted(wanted.keys() - known)]
+    new = [each for each in new if not _is_used(each)]
+    if not new:
+        return frozenset()
+    with durable(using):
+        batch_id = statements.insert_batch(using, _batch(new[0], items))
+        for each in new:
+            if each.source.keeps_seen and not statements.insert_seen(
+                using, each.event.seen_digest, each.event.fingerprint, _keep_for(each)
+            ):
+                raise _Taken
+        if not statements.insert_many(using, [_item(each, batch_id) for each in new]):
+            raise _Taken
+    return frozenset(each.event.fingerprint for each in new)
+
+
+def _is_storable(arrival: Arrival) -> bool:
+    if _is_dropped(arrival) or (arrival.event.late and arrival.source.late == "reject"):
+        return False
+    return _former(arrival) is None
+
+
+def _is_used(arrival: Arrival) -> bool:
+    """Tell whether the signed message was accepted before; the claim of that item says under which key."""
+    if not arrival.source.keeps_seen:
+        return False
+    return statements.read_seen(arrival.using, arrival.event.seen_digest) is not None
+
+
+def _batch(arrival: Arrival, items: int) -> NewBatch:
+    return NewBatch(
+        source=arrival.source.name,
+        request_id=arrival.request_id,
+        received_at=arrival.now,
+        items=items,
+        body=arrival.delivery.body,
+        body_digest=arrival.event.body_digest.hex(),
+    )
+
+
+def _item(arrival: Arrival, batch_id: int) -> NewReceipt:
+    """Return the receipt of an item: the body stands on the batch, and whoever is first leases it."""
+    born = _new_receipt(arrival)
+    if born.status == "processing":
+        born = replace(born, status="received", attempts=0, lease=None, due=True)
+    return replace(born, batch_id=batch_id, body=None)
+
+
+def claim_stored(arrival: Arrival) -> Claim:
+    """Claim an event that ``store`` has just stored.
+
+    Raises:
+        django.db.OperationalError: The database is away, or busy for too long.
+    """
+    return repeated(lambda: _claim_stored(arrival)) or claim(arrival)
+
+
+def _claim_stored(arrival: Arrival) -> Claim | None:
+    row = statements.read(arrival.using, arrival.event.fingerprint)
+    if row is None or row.status not in ("received", "ignored", "quarantined"):
+        return None
+    if row.status == "received":
+        taken = _take_over(arrival, row)
+        return replace(taken, new=True) if taken is not None else None
+    decision: Decision = "ignored" if row.status == "ignored" else "quarantined"
+    return Claim(decision=decision, fingerprint=row.fingerprint, receipt_id=row.id, reason=row.reason, new=True)
+
+
 # -- the state table ---------------------------------------------------------------------------------------------------
 
 
-def _answer(claimant: _Claimant, row: Row) -> Claim | None:
+def _answer(arrival: Arrival, row: Row) -> Claim | None:
     """Branch on the state of a receipt that exists: it is not an event that was handled."""
-    event = claimant.event
+    event = arrival.event
     if row.body_digest != event.body_digest.hex():
         if event.key.kind == "nonce":
             reused = held_fingerprint("key_reused", event.fingerprint, event.body_digest)
-            return _hold(claimant, "key_reused", reused)
-        if event.key.kind == "id" and "body" not in claimant.source.provider.varies:
+            return _hold(arrival, "key_reused", reused)
+        if event.key.kind == "id" and event.item is None and "body" not in arrival.source.provider.varies:
             logger.warning("webhook of source %s: signed id came again with another body", event.source)
-    if row.status in ("processed", "discarded", "quarantined"):
-        return _answer_closed(claimant, row)
-    claimant = _as_stored(claimant, row)
+    held = row.status == "quarantined" and (row.reason != "late" or event.late or arrival.hold)
+    if held or row.status in ("processed", "discarded"):
+        return _answer_closed(arrival, row)
+    arrival = _as_stored(arrival, row)
+    if row.status == "quarantined":  # as late, and now it is here in time
+        return _take_over(arrival, row) if arrival.handlers else _answer_closed(arrival, row)
     if row.status == "received":
-        return _take_over(claimant, row)
+        return _take_over(arrival, row)
     if row.status == "processing":
-        return _answer_processing(claimant, row)
+        return _answer_processing(arrival, row)
     if row.status == "failed":
-        return _answer_failed(claimant, row)
+        return _answer_failed(arrival, row)
     if row.status == "dead" and row.reason == "exhausted":
-        return _answer_exhausted(claimant, row)
-    if row.status == "ignored" and _has_open_handler(claimant, row):
-        return _take_over(claimant, row)
-    return _answer_closed(claimant, row)
+        return _answer_exhausted(arrival, row)
+    if row.status == "ignored" and _has_open_handler(arrival, row):
+        return _take_over(arrival, row)
+    return _answer_closed(arrival, row)
 
 
-def _answer_closed(claimant: _Claimant, row: Row) -> Claim:
+def _answer_closed(arrival: Arrival, row: Row) -> Claim:
     """Answer for a receipt that nobody runs by itself: count the delivery, and say what became of the event."""
-    _count(claimant, row)
+    _count(arrival, row)
     if row.status == "quarantined":
         return Claim(decision="quarantined", fingerprint=row.fingerprint, receipt_id=row.id, reason=row.reason)
     return _duplicate(row.fingerprint, row)
 
 
-def _as_stored(claimant: _Claimant, row: Row) -> _Claimant:
+def _as_stored(arrival: Arrival, row: Row) -> Arrival:
     """Go by what is stored: its source runs the receipt, and its type chooses the handlers.
 
     The type of a later delivery may be a forger's, where it is an unsigned header, and sources of one namespace
     share their receipts.
     """
-    source = source_of(row.source) or claimant.source
+    source = source_of(row.source) or arrival.source
     handlers = owed(source.name, row.event_type, row.handlers)
-    return replace(claimant, source=source, handlers=tuple(handlers))
+    return replace(arrival, source=source, handlers=tuple(handlers))
 
 
-def _answer_processing(claimant: _Claimant, row: Row) -> Claim | None:
-    return _busy(row, row.lease_left) if row.leased else _next_attempt(claimant, row)
+def _answer_processing(arrival: Arrival, row: Row) -> Claim | None:
+    return _busy(row, row.lease_left) if row.leased else _next_attempt(arrival, row)
 
 
-def _answer_failed(claimant: _Claimant, row: Row) -> Claim | None:
+def _answer_failed(arrival: Arrival, row: Row) -> Claim | None:
     first = row.used == 1 and row.reason != "retry_later"
     if first or (row.due_in is not None and row.due_in <= 0):
-        return _next_attempt(claimant, row)
-    _count(claimant, row)
+        return _next_attempt(arrival, row)
+    _count(arrival, row)
     return _busy(row, row.due_in)
 
 
-def _next_attempt(claimant: _Claimant, row: Row) -> Claim | None:
+def _next_attempt(arrival: Arrival, row: Row) -> Claim | None:
     """Take over, or write dead what has no attempts left and then look again."""
-    if row.used < claimant.source.retry.max_attempts:
-        return _take_over(claimant, row)
-    bury(claimant.using, row)
+    if row.used < arrival.source.retry.max_attempts:
+        return _take_over(arrival, row)
+    bury(arrival.using, row)
     return None
 
 
-def _answer_exhausted(claimant: _Claimant, row: Row) -> Claim | None:
+def _answer_exhausted(arrival: Arrival, row: Row) -> Claim | None:
     """Give a dead receipt one more attempt, at most one per longest delay: a delivery is a wish to try again."""
-    rest = claimant.source.retry.max_delay - (row.finished_ago or 0)
+    rest = arrival.source.retry.max_delay - (row.finished_ago or 0)
     if rest <= 0:
-        return _take_over(claimant, row)
-    _count(claimant, row)
+        return _take_over(arrival, row)
+    _count(arrival, row)
     return _busy(row, rest)
 
 
-def _has_open_handler(claimant: _Claimant, row: Row) -> bool:
-    if not claimant.handlers:
+def _has_open_handler(arrival: Arrival, row: Row) -> bool:
+    if not arrival.handlers:
         return False
-    marked = marks(row.fingerprint, claimant.handlers, claimant.using, row.last_handler).keys()
-    return any(not marked & set(handler.names) for handler in claimant.handlers)
+    marked = marks(row.fingerprint, arrival.handlers, arrival.using, row.last_handler).keys()
+    return any(not marked & set(handler.names) for handler in arrival.handlers)
 
 
-def _take_over(claimant: _Claimant, row: Row) -> Claim | None:
+def _take_over(arrival: Arrival, row: Row) -> Claim | None:
     """Lease a receipt as it was read; None where somebody was faster."""
-    names = tuple(dict.fromkeys((*row.handlers, *claimant.names)))
-    with committed(claimant.using):
-        if not statements.lease(claimant.using, row, claimant.lease, names):
+    names = tuple(dict.fromkeys((*row.handlers, *arrival.names)))
+    with committed(arrival.using):
+        if not statements.lease(arrival.using, row, arrival.lease, names):
             return None
     return Claim(
         decision="run",
         fingerprint=row.fingerprint,
         receipt_id=row.id,
         attempt=row.attempts + 1,
-        lease=claimant.lease,
+        lease=arrival.lease,
         handlers=names,
         row=row,
     )
@@ -370,24 +520,25 @@ def _duplicate(fingerprint: str, row: Row | None = None) -> Claim:
         fingerprint=fingerprint,
         receipt_id=row.id if row else None,
         reason=row.status if row else "",
+        reply=row.reply if row and row.status == "processed" else "",
     )
 
 
-def _hold(claimant: _Claimant, reason: str, fingerprint: str) -> Claim | None:
+def _hold(arrival: Arrival, reason: str, fingerprint: str) -> Claim | None:
     """Store a genuine message under a key of its own, for a person; further ones are counted on it."""
-    new = _receipt(claimant, status="quarantined", reason=reason, fingerprint=fingerprint)
-    with committed(claimant.using):
-        inserted = statements.insert(claimant.using, new)
+    new = _receipt(arrival, status="quarantined", reason=reason, fingerprint=fingerprint)
+    with committed(arrival.using):
+        inserted = statements.insert(arrival.using, new)
     if inserted.id is None:
-        row = inserted.row or statements.read(claimant.using, fingerprint)
+        row = inserted.row or statements.read(arrival.using, fingerprint)
         if row is None:
             return None
-        _count(claimant, row)
+        _count(arrival, row)
         return Claim(decision="quarantined", fingerprint=fingerprint, receipt_id=row.id, reason=reason)
-    return Claim(decision="quarantined", fingerprint=fingerprint, receipt_id=inserted.id, reason=reason)
+    return _held(new, inserted.id)
 
 
-def _count(claimant: _Claimant, row: Row) -> None:
+def _count(arrival: Arrival, row: Row) -> None:
     if row.counted_ago >= COUNT_EVERY:
-        with committed(claimant.using):
-            statements.count(claimant.using, row, COUNT_EVERY)
+        with committed(arrival.using):
+            statements.count(arrival.using, row, COUNT_EVERY)

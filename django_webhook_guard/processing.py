@@ -10,7 +10,7 @@ import time
 import traceback
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from random import uniform
 from typing import Any
@@ -20,7 +20,7 @@ from django.utils import timezone
 
 from django_webhook_guard import statements
 from django_webhook_guard.conf import Source, receipts_alias, source_of
-from django_webhook_guard.events import WebhookEvent, announce, bury, lease_seconds, marks, owed
+from django_webhook_guard.events import Reply, WebhookEvent, announce, bury, lease_seconds, marks, owed
 from django_webhook_guard.exceptions import GiveUp, NoHandlerHere, RetryLater, Skip
 from django_webhook_guard.handlers import Handler
 from django_webhook_guard.models import WebhookAttempt, WebhookReceipt
@@ -71,6 +71,7 @@ class Lease:
         used: Attempts that count, this one included.
         budget_age: Seconds since the budget of attempts began.
         last_handler: The handler whose mark is on the receipt itself.
+        reply: What a handler of an earlier attempt answered, as it is kept.
         trigger: What began the attempt.
         actor: Who, as text.
     """
@@ -86,6 +87,7 @@ class Lease:
     used: int = 1
     budget_age: float = 0
     last_handler: str = ""
+    reply: str = ""
     trigger: str = "delivery"
     actor: str = ""
 
@@ -100,11 +102,13 @@ class Run:
             ``duplicate`` or ``busy``.
         status: The receipt's status.
         retry_after: Seconds until the next attempt, where there is one.
+        reply: What a handler answers.
     """
 
     decision: str
     status: str
     retry_after: float | None = None
+    reply: Reply | None = None
 
 
 @dataclass(frozen=True)
@@ -121,6 +125,11 @@ class _Progress:
     failures: list[_Failure] = field(default_factory=list)
     afterthoughts: list[_Failure] = field(default_factory=list)
     closed: Run | None = None
+    reply: Reply | None = None
+
+    def reply_in(self, result: Any) -> Reply | None:
+        """Return a handler's reply, unless another handler has answered before."""
+        return result if isinstance(result, Reply) and self.reply is None else None
 
 
 # -- doors -------------------------------------------------------------------------------------------------------------
@@ -181,8 +190,9 @@ def lease_of(
         seconds=seconds,
         names=names,
         used=row.used + 1,
-        budget_age=row.budget_age,
+        budget_age=0 if row.at_rest else row.budget_age,
         last_handler=row.last_handler,
+        reply=row.reply,
         trigger=trigger,
         actor=actor,
     )
@@ -211,6 +221,8 @@ def carry_out(lease: Lease, event: WebhookEvent | None = None) -> Run:
         if not isinstance(error, Exception):
             _release(lease)
         raise
+    if ended.status == "processed":
+        ended = replace(ended, reply=progress.reply)
     if progress.closed is not None and (lease.attempt > 1 or progress.afterthoughts):
         _record(lease, ended.status, progress.afterthoughts, started_at, clock)
     _tell(lease, ended, progress)
@@ -231,15 +243,19 @@ def _may_run(row: Row) -> bool:
 def _run_open(lease: Lease, event: WebhookEvent) -> _Progress:
     handlers, unknown = _handlers_of(lease)
     away: dict[str, Exception] = {}
-    progress = _Progress(marks=_marks(lease, handlers, away) if lease.attempt > 1 else {})
+    earlier = _marks(lease, handlers, away) if lease.attempt > 1 else {}
+    progress = _Progress(marks=earlier, reply=Reply.of(lease.reply))
     todo = [handler for handler in handlers if not progress.marks.keys() & set(handler.names)]
     for handler in [each for each in todo if each.using in away]:
         todo.remove(handler)  # whether it is done cannot be known; the others go on
         _failed(lease, handler, away[str(handler.using)], progress)
     unknown = [name for name in unknown if name not in progress.marks]
-    for number, handler in enumerate(todo, start=1):
-        last = number == len(todo) and not progress.failures and not unknown
-        _run_handler(lease, handler, event if number == 1 else event.fresh(), progress, last=last)
+    try:
+        for number, handler in enumerate(todo, start=1):
+            last = number == len(todo) and not progress.failures and not unknown
+            _run_handler(lease, handler, event if number == 1 else event.fresh(), progress, last=last)
+    finally:
+        _log(lease, progress)
     return progress
 
 
@@ -260,7 +276,9 @@ def _run_handler(lease: Lease, handler: Handler, event: WebhookEvent, progress: 
             _run_atomic(lease, handler, event, progress, last=last)
         else:
             result = handler.call(event)
-            repeated(lambda: _checkpoint(lease, handler, "done", _kept(lease, result)))
+            reply = progress.reply_in(result)
+            repeated(lambda: _checkpoint(lease, handler, "done", _kept(lease, result), reply))
+            progress.reply = progress.reply or reply
             progress.marks[handler.name] = "done"
     except Skip as skip:
         _end(lease, handler, "skipped", skip, progress)
@@ -277,7 +295,6 @@ def _run_handler(lease: Lease, handler: Handler, event: WebhookEvent, progress: 
 
 def _failed(lease: Lease, handler: Handler, error: Exception, progress: _Progress) -> None:
     progress.failures.append(_Failure(handler.name, error))
-    _log(lease, handler, error)
 
 
 def _end(lease: Lease, handler: Handler, mark: str, error: Exception, progress: _Progress) -> None:
@@ -299,11 +316,12 @@ def _run_atomic(lease: Lease, handler: Handler, event: WebhookEvent, progress: _
             with durable(using):
                 if connections[using].vendor == "sqlite" and using == lease.using:
                     _fence(lease)  # a transaction that writes first waits for SQLite's lock instead of failing
-                result = _kept(lease, handler.call(event))
+                result = handler.call(event)
+                kept, reply = _kept(lease, result), progress.reply_in(result)
                 if closes:
-                    closed = _close_with(lease, handler, result, progress)
+                    closed = _close_with(lease, handler, kept, reply, progress)
                 else:
-                    _mark(lease, handler, "done", result, using)
+                    _mark(lease, handler, "done", kept, using, reply)
                 complete = True
         except (_FencedOut, _AlreadyDone):
             raise
@@ -321,36 +339,39 @@ def _run_atomic(lease: Lease, handler: Handler, event: WebhookEvent, progress: _
             else:
                 raise
         progress.marks[handler.name] = "done"
+        progress.reply = progress.reply or reply
         if closes:
             progress.closed = closed
         return
 
 
-def _fence(lease: Lease) -> None:
-    if not statements.fence(lease.using, lease.receipt_id, lease.attempt, lease.seconds):
+def _fence(lease: Lease, reply: Reply | None = None) -> None:
+    kept = reply.kept() if reply is not None else ""
+    if not statements.fence(lease.using, lease.receipt_id, lease.attempt, lease.seconds, kept):
         raise _FencedOut
 
 
-def _mark(lease: Lease, handler: Handler, mark: str, result: str, using: str) -> None:
+def _mark(lease: Lease, handler: Handler, mark: str, result: str, using: str, reply: Reply | None = None) -> None:
     """Write a checkpoint, and last the fence; on another database the checkpoint's unique key is the fence."""
     if not statements.insert_checkpoint(using, lease.fingerprint, handler.name, mark, result, lease.attempt):
         raise _FencedOut if using == lease.using else _AlreadyDone
     if using == lease.using:
-        _fence(lease)
+        _fence(lease, reply)
 
 
-def _checkpoint(lease: Lease, handler: Handler, mark: str, result: str) -> None:
+def _checkpoint(lease: Lease, handler: Handler, mark: str, result: str, reply: Reply | None = None) -> None:
     using = handler.using or lease.using
     with durable(using):
-        _mark(lease, handler, mark, result, using)
+        _mark(lease, handler, mark, result, using, reply)
 
 
-def _close_with(lease: Lease, handler: Handler, result: str, progress: _Progress) -> Run:
+def _close_with(lease: Lease, handler: Handler, result: str, reply: Reply | None, progress: _Progress) -> Run:
     """Close the receipt inside the last handler's transaction: fence and mark in one statement."""
     status, reason = _verdict([*progress.marks.values(), "done"])
     if not statements.close(
         lease.using, lease.receipt_id, lease.attempt,
         status=status, reason=reason, result=result, last_handler=handler.name,
+        reply=reply.kept() if reply is not None else None,
     ):  # fmt: skip
         raise _FencedOut
     return Run(decision="gave_up" if status == "dead" else status, status=status)
@@ -389,7 +410,10 @@ def _finish(lease: Lease, progress: _Progress, started_at: datetime, clock: floa
     with durable(lease.using):
         if marks and not still_open and not missing:
             status, reason = _verdict(marks.values())
-            if not statements.close(lease.using, lease.receipt_id, lease.attempt, status=status, reason=reason):
+            reply = progress.reply.kept() if progress.reply is not None else None
+            if not statements.close(
+                lease.using, lease.receipt_id, lease.attempt, status=status, reason=reason, reply=reply
+            ):
                 raise _FencedOut
             ended = Run(decision="gave_up" if status == "dead" else status, status=status)
         else:
@@ -511,6 +535,8 @@ def _message(error: Exception) -> str:
 
 def _kept(lease: Lease, value: Any) -> str:
     """Return what a receipt keeps of a handler's result."""
+    if isinstance(value, Reply):
+        return f"replied {value.status}"
     return "" if value is None else _text(lease.source.redacted(str(value)), MAX_RESULT)
 
 
@@ -524,14 +550,26 @@ def _text(value: Any, limit: int) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
-def _log(lease: Lease, handler: Handler, error: Exception) -> None:
-    if isinstance(error, RetryLater):
-        handlers_logger.info("webhook handler %s of source %s asked to run later", handler.name, lease.source.name)
+def _log(lease: Lease, progress: _Progress) -> None:
+    """Write one record for an attempt that failed, with the tracebacks of all that did."""
+    failures = [each for each in progress.failures if not isinstance(each.error, RetryLater)]
+    for each in progress.failures:
+        if isinstance(each.error, RetryLater):
+            handlers_logger.info("webhook handler %s of source %s asked to run later", each.handler, lease.source.name)
+    if not failures:
         return
+    names = ", ".join(failing_name(each.handler, each.error) for each in failures)
+    error = failures[0].error
+    if len(failures) > 1:
+        error = ExceptionGroup("several webhook handlers failed", [each.error for each in failures])
     handlers_logger.error(
         "webhook handler %s of source %s failed: receipt %s, attempt %s",
-        failing_name(handler.name, error), lease.source.name, lease.receipt_id, lease.attempt,
+        names, lease.source.name, lease.receipt_id, lease.attempt,
         exc_info=error,
+        extra={
+            "source": lease.source.name, "event_type": lease.event_type, "receipt_id": lease.receipt_id,
+            "attempt": lease.attempt, "handler": names, "trigger": lease.trigger,
+        },
     )  # fmt: skip
 
 

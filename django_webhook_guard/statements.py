@@ -18,7 +18,7 @@ from django.db import IntegrityError, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_webhook_guard.identity import digest
-from django_webhook_guard.models import WebhookCheckpoint, WebhookReceipt, WebhookSeen
+from django_webhook_guard.models import WebhookBatch, WebhookCheckpoint, WebhookReceipt, WebhookSeen
 from django_webhook_guard.transactions import is_unique_violation
 
 
@@ -27,8 +27,14 @@ class NewReceipt:
     """A receipt to be inserted.
 
     Args:
-        lease: Seconds of the lease that it is born with, or None; then it is born finished or held.
+        body: The raw bytes, None where they are its batch's.
+        body_size: Of the body that was delivered, in bytes.
+        result: What is shown on it from the start.
+        batch_id: The batch that it is an item of.
+        item: Its number there, from 0.
+        lease: Seconds of the lease that it is born with, or None; then it is born finished, held or due.
         finished: Whether its life ends with the insert.
+        due: Whether somebody must run it.
     """
 
     fingerprint: str
@@ -49,10 +55,27 @@ class NewReceipt:
     occurred_at: datetime | None
     received_at: datetime
     headers: dict[str, str] = field(repr=False)
-    body: bytes = field(repr=False)
+    body: bytes | None = field(repr=False)
+    body_size: int
     body_digest: str
+    result: str = ""
+    batch_id: int | None = None
+    item: int | None = None
     lease: float | None = None
     finished: bool = False
+    due: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewBatch:
+    """A delivery of several events, to be inserted."""
+
+    source: str
+    request_id: str
+    received_at: datetime
+    items: int
+    body: bytes = field(repr=False)
+    body_digest: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +88,7 @@ class Row:
         finished_ago: Since it finished.
         counted_ago: Since a delivery was last counted.
         budget_age: Since its budget of attempts began.
+        reply: What a handler answered, as it is kept, or an empty string.
     """
 
     id: int
@@ -78,6 +102,7 @@ class Row:
     handlers: tuple[str, ...]
     last_handler: str
     body_digest: str
+    reply: str
     lease_left: float | None
     due_in: float | None
     finished_ago: float | None
@@ -88,6 +113,11 @@ class Row:
     def used(self) -> int:
         """Attempts that count."""
         return self.attempts - self.excused
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether nobody owed it a run, so that its budget of attempts begins with the next one."""
+        return self.status in ("ignored", "quarantined")
 
     @property
     def leased(self) -> bool:
@@ -136,12 +166,12 @@ _DIALECTS = {
 
 _PLAIN = (
     "fingerprint", "source", "tenant", "event_id", "event_type", "object_key", "idempotency_key", "key_origin",
-    "key_id", "request_id", "status", "reason", "attempts", "body_digest",
+    "key_id", "request_id", "status", "reason", "attempts", "body_digest", "body_size", "result", "batch_id", "item",
 )  # fmt: skip
 _TIMES = ("signed_at", "occurred_at", "received_at")
 _READ = (
     "id", "fingerprint", "source", "event_type", "status", "reason", "attempts", "excused", "handlers",
-    "last_handler", "body_digest",
+    "last_handler", "body_digest", "reply",
 )  # fmt: skip
 _UNTIL = ("lease_until", "due_at", "processed_at", "last_delivered_at", "budget_from")
 
@@ -170,7 +200,7 @@ def insert(using: str, new: NewReceipt) -> Inserted:
     """
     connection = connections[using]
     parameters = _parameters(connection, new)
-    sql = _insert_sql(connection.vendor, new.lease is not None, new.finished)
+    sql = _insert_sql(connection.vendor, new.lease is not None, new.finished, new.due)
     with connection.cursor() as cursor:
         if connection.vendor == "postgresql":
             cursor.execute(sql, [*parameters, new.fingerprint])
@@ -216,21 +246,10 @@ def _read_sql(vendor: str, column: str) -> str:
 
 
 @lru_cache
-def _insert_sql(vendor: str, leased: bool, finished: bool) -> str:
-    dialect, table = _DIALECTS[vendor], WebhookReceipt._meta.db_table
-    columns = dict.fromkeys((*_PLAIN, *_TIMES, "body", "body_size"), "%s")
-    columns |= {"handlers": dialect.json, "headers": dialect.json}
-    columns |= dict.fromkeys(("lease_until", "due_at"), dialect.later if leased else "NULL")
-    columns |= {
-        "budget_from": dialect.now,
-        "last_delivered_at": dialect.now,
-        "processed_at": dialect.now if finished else "NULL",
-        "result": "''",
-        "last_handler": "''",
-        "excused": "0",
-        "deliveries": "1",
-    }
-    sql = f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({', '.join(columns.values())})"  # noqa: S608
+def _insert_sql(vendor: str, leased: bool, finished: bool, due: bool) -> str:
+    names, values = _values_sql(vendor, leased, finished, due)
+    table = WebhookReceipt._meta.db_table
+    sql = f"INSERT INTO {table} ({names}) VALUES ({values})"  # noqa: S608 - no value in it
     if vendor != "postgresql":
         return sql
     # One column for the row that may be there: a new event should not pay for a wide answer without anything in it.
@@ -241,11 +260,32 @@ def _insert_sql(vendor: str, leased: bool, finished: bool) -> str:
     )
 
 
+@lru_cache
+def _values_sql(vendor: str, leased: bool, finished: bool, due: bool) -> tuple[str, str]:
+    """Return the columns of a new receipt, and what stands for their values."""
+    dialect = _DIALECTS[vendor]
+    columns = dict.fromkeys((*_PLAIN, *_TIMES, "body"), "%s")
+    columns |= {"handlers": dialect.json, "headers": dialect.json}
+    columns |= dict.fromkeys(("lease_until", "due_at"), dialect.later if leased else "NULL")
+    if due:
+        columns["due_at"] = dialect.now
+    columns |= {
+        "budget_from": dialect.now,
+        "last_delivered_at": dialect.now,
+        "processed_at": dialect.now if finished else "NULL",
+        "last_handler": "''",
+        "reply": "''",
+        "excused": "0",
+        "deliveries": "1",
+    }
+    return ", ".join(columns), ", ".join(columns.values())
+
+
 def _parameters(connection: BaseDatabaseWrapper, new: NewReceipt) -> list[Any]:
     adapt = connection.ops.adapt_datetimefield_value
     values: list[Any] = [getattr(new, name) for name in _PLAIN]
     values += [adapt(getattr(new, name)) for name in _TIMES]
-    values += [connection.Database.Binary(new.body), len(new.body)]  # type: ignore[attr-defined]
+    values.append(None if new.body is None else connection.Database.Binary(new.body))  # type: ignore[attr-defined]
     values += [json.dumps(list(new.handlers)), json.dumps(new.headers)]
     if new.lease is not None:
         values += [new.lease, new.lease]
@@ -254,7 +294,7 @@ def _parameters(connection: BaseDatabaseWrapper, new: NewReceipt) -> list[Any]:
 
 def _row(values: Sequence[Any]) -> Row:
     (id_, fingerprint, source, event_type, status, reason, attempts, excused, handlers, last, body_digest,
-     lease, due, finished, counted, budget) = values  # fmt: skip
+     reply, lease, due, finished, counted, budget) = values  # fmt: skip
     return Row(
         id=id_,
         fingerprint=fingerprint,
@@ -267,12 +307,82 @@ def _row(values: Sequence[Any]) -> Row:
         handlers=tuple(json.loads(handlers) if isinstance(handlers, str | bytes) else handlers),
         last_handler=last,
         body_digest=body_digest,
+        reply=reply,
         lease_left=None if lease is None else float(lease),
         due_in=None if due is None else float(due),
         finished_ago=None if finished is None else -float(finished),
         counted_ago=-float(counted),
         budget_age=-float(budget),
     )
+
+
+# -- batches -----------------------------------------------------------------------------------------------------------
+
+#: How many receipts one statement writes or reads; SQLite takes 32,766 parameters.
+ROWS = 500
+
+
+def insert_batch(using: str, batch: NewBatch) -> int:
+    """Insert the delivery that reported several events, and return its number."""
+    connection = connections[using]
+    sql = (
+        f"INSERT INTO {WebhookBatch._meta.db_table} "  # noqa: S608 - no value in it
+        "(source, request_id, received_at, items, body, body_digest, body_size) VALUES (%s, %s, %s, %s, %s, %s, %s)"
+    )
+    params = [
+        batch.source, batch.request_id, connection.ops.adapt_datetimefield_value(batch.received_at), batch.items,
+        connection.Database.Binary(batch.body), batch.body_digest, len(batch.body),  # type: ignore[attr-defined]
+    ]  # fmt: skip
+    with connection.cursor() as cursor:
+        if connection.vendor == "postgresql":
+            cursor.execute(f"{sql} RETURNING id", params)
+            return int(cursor.fetchone()[0])
+        cursor.execute(sql, params)
+        return int(cursor.lastrowid)
+
+
+def insert_many(using: str, new: Sequence[NewReceipt]) -> bool:
+    """Insert the receipts of a batch in few statements, in a transaction of the caller's.
+
+    Args:
+        using: The database alias.
+        new: The receipts, in an order that every process keeps.
+
+    Returns:
+        False where one of the fingerprints has a receipt already; the transaction must be rolled back.
+
+    Raises:
+        django.db.IntegrityError: Another constraint is broken.
+    """
+    connection = connections[using]
+    table = WebhookReceipt._meta.db_table
+    for start in range(0, len(new), ROWS):
+        chunk = new[start : start + ROWS]
+        rows, params = [], []
+        for each in chunk:
+            names, values = _values_sql(connection.vendor, each.lease is not None, each.finished, each.due)
+            rows.append(f"({values})")
+            params += _parameters(connection, each)
+        try:
+            _execute(connection, f"INSERT INTO {table} ({names}) VALUES {', '.join(rows)}", params)  # noqa: S608
+        except IntegrityError as error:
+            if not is_unique_violation(error):
+                raise
+            return False
+    return True
+
+
+def present(using: str, fingerprints: Sequence[str]) -> set[str]:
+    """Return those fingerprints that have a receipt."""
+    found: set[str] = set()
+    for start in range(0, len(fingerprints), ROWS):
+        chunk = fingerprints[start : start + ROWS]
+        marks = ", ".join(["%s"] * len(chunk))
+        sql = f"SELECT fingerprint FROM {WebhookReceipt._meta.db_table} WHERE fingerprint IN ({marks})"  # noqa: S608
+        with connections[using].cursor() as cursor:
+            cursor.execute(sql, chunk)
+            found |= {row[0] for row in cursor.fetchall()}
+    return found
 
 
 # -- seen messages -----------------------------------------------------------------------------------------------------
@@ -333,9 +443,11 @@ def lease(using: str, row: Row, seconds: float, handlers: Sequence[str]) -> bool
     """
     connection = connections[using]
     dialect = _DIALECTS[connection.vendor]
+    budget = f"budget_from = {dialect.now}, " if row.at_rest else ""
     sql = (
         f"UPDATE {WebhookReceipt._meta.db_table} SET status = 'processing', reason = '', attempts = attempts + 1, "  # noqa: S608
-        f"processed_at = NULL, handlers = {dialect.json}, lease_until = {dialect.later}, due_at = {dialect.later} "
+        f"processed_at = NULL, result = '', {budget}"
+        f"handlers = {dialect.json}, lease_until = {dialect.later}, due_at = {dialect.later} "
         f"WHERE id = %s AND attempts = %s AND status = %s"
     )
     params = [json.dumps(list(handlers)), seconds, seconds, row.id, row.attempts, row.status]
@@ -402,16 +514,24 @@ def count(using: str, row: Row, every: float) -> None:
 _MINE = "WHERE id = %s AND attempts = %s AND status = 'processing'"
 
 
-def fence(using: str, receipt_id: int, attempt: int, seconds: float) -> bool:
+def fence(using: str, receipt_id: int, attempt: int, seconds: float, reply: str = "") -> bool:
     """Prove that the attempt still holds the receipt, and renew its lease.
+
+    Args:
+        using: The database alias.
+        receipt_id: The receipt.
+        attempt: The number of the run.
+        seconds: How long the lease lasts from now.
+        reply: What a handler answers, to be kept; an empty string leaves what is there.
 
     Returns:
         False where another attempt has taken over: everything must be rolled back.
     """
     connection = connections[using]
     later = _DIALECTS[connection.vendor].later
-    sql = f"UPDATE {WebhookReceipt._meta.db_table} SET lease_until = {later}, due_at = {later} {_MINE}"  # noqa: S608
-    return _execute(connection, sql, [seconds, seconds, receipt_id, attempt]) == 1
+    kept, params = (", reply = %s", [reply]) if reply else ("", [])
+    sql = f"UPDATE {WebhookReceipt._meta.db_table} SET lease_until = {later}, due_at = {later}{kept} {_MINE}"  # noqa: S608
+    return _execute(connection, sql, [seconds, seconds, *params, receipt_id, attempt]) == 1
 
 
 def close(
@@ -423,6 +543,7 @@ def close(
     reason: str = "",
     result: str | None = None,
     last_handler: str | None = None,
+    reply: str | None = None,
 ) -> bool:
     """Finish a receipt; inside a handler's transaction this is its fence and its mark in one.
 
@@ -434,6 +555,7 @@ def close(
         reason: A code.
         result: What is shown on the receipt; None leaves what is there.
         last_handler: The handler whose mark this is; None leaves what is there.
+        reply: What a handler answers; None leaves what is there.
 
     Returns:
         False where the attempt does not hold the receipt any more.
@@ -445,7 +567,7 @@ def close(
         "due_at = NULL, lease_until = NULL"
     )
     params: list[Any] = [status, reason]
-    for column, value in (("result", result), ("last_handler", last_handler)):
+    for column, value in (("result", result), ("last_handler", last_handler), ("reply", reply)):
         if value is not None:
             sql += f", {column} = %s"
             params.append(value)

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
-from secrets import token_hex
+from time import perf_counter
 from typing import Any
 
 from asgiref.sync import sync_to_async
@@ -17,11 +17,11 @@ from django.views.decorators.common import no_append_slash
 from django.views.decorators.csrf import csrf_exempt
 from django.views.generic import View
 
-from django_webhook_guard import receiving
-from django_webhook_guard.conf import Source
+from django_webhook_guard import logbook, receiving
 from django_webhook_guard.delivery import Delivery
 from django_webhook_guard.exceptions import Misconfigured
 from django_webhook_guard.receiving import Outcome
+from django_webhook_guard.sources import Source
 
 ViewFunction = Callable[..., Any]
 
@@ -79,8 +79,8 @@ class _Door:
     def respond(self, request: HttpRequest, **kwargs: Any) -> HttpResponse:
         """Receive the request, and answer it; all of it in one thread."""
         response = self.get_response(self.receive(request, **kwargs))
-        if response.status_code >= 500:
-            # Our log has said why; Django would add an ERROR for every copy that is only told to come back.
+        if response.status_code >= 400:
+            # Our log has said why, once for a forger's thousand; Django would add a line for each.
             response._has_been_logged = True  # type: ignore[attr-defined]
         return response
 
@@ -91,26 +91,34 @@ class _Door:
             request: The request, its body not yet read by anybody.
             kwargs: The URL's parts.
         """
+        started = perf_counter()
+        request_id = logbook.request_id(request.META.get("HTTP_X_REQUEST_ID"))
+        known, outcome = self._receive(request, request_id, kwargs)
+        logbook.write(outcome, source=known, request_id=request_id, seconds=perf_counter() - started)
+        receiving.tell(outcome, known)
+        return outcome
+
+    def _receive(self, request: HttpRequest, request_id: str, kwargs: dict[str, Any]) -> tuple[str, Outcome]:
+        """Return the name of the source, where it is a configured one, and the outcome."""
         if request.method != "POST":
-            return _wrong_method(request)
+            return "", _wrong_method(request)
         try:
             name = self.get_source(request, **kwargs)
         except Misconfigured as error:
-            receiving.logger.error("webhook not accepted: %s", error)
-            return receiving.answer("unavailable")
+            return "", receiving.unavailable(None, str(error))
         tenant = self.get_tenant(request, **kwargs)
         source = receiving.find_source(name, tenant=tenant, routed=self.routed)
         if isinstance(source, Outcome):
-            return source
+            return "", source
         head = _head(request, source, tenant)
         refused = receiving.admit(source, head, length=_length(request))
         if refused is not None:
-            return refused
+            return source.name, refused
         body = _read(request, source)
         if isinstance(body, Outcome):
-            return body
+            return source.name, body
         self.delivery = replace(head, body=body)
-        return receiving.receive(source, self.delivery, now=timezone.now(), request_id=token_hex(16))
+        return source.name, receiving.receive(source, self.delivery, now=timezone.now(), request_id=request_id)
 
 
 class SignedWebhookMixin(_Door):

@@ -7,6 +7,7 @@ from django.conf import settings as django_settings
 from django.db import connection
 from django.test import Client, SimpleTestCase
 
+from django_webhook_guard import logbook
 from django_webhook_guard.handlers import unregister, webhook_handler
 from tests import senders
 
@@ -34,6 +35,12 @@ def _asks_the_database(item):
     marked = any(item.get_closest_marker(name) for name in ("django_db", "slow", "browser"))
     in_django_case = isinstance(getattr(item, "cls", None), type) and issubclass(item.cls, SimpleTestCase)
     return marked or in_django_case or bool(DATABASE_FIXTURES & set(item.fixturenames))
+
+
+@pytest.fixture(autouse=True)
+def _every_refusal_is_written(monkeypatch):
+    """Let no refusal be held back because another test was refused a moment ago."""
+    monkeypatch.setattr(logbook, "REFUSALS_EVERY", 0)
 
 
 @pytest.fixture

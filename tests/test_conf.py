@@ -7,7 +7,7 @@ from django.test import override_settings
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from django_webhook_guard import conf
+from django_webhook_guard import conf, options
 from django_webhook_guard.exceptions import Misconfigured, SignatureMismatch, UnknownTenant
 from django_webhook_guard.locators import Body, Either, Form, Header, Query
 from django_webhook_guard.models import WebhookReceipt
@@ -172,7 +172,7 @@ ODD = st.one_of(
         max_size=2,
     ),
 )
-NAMES = st.sampled_from(sorted(conf._PER_SOURCE | conf._COMMON | {"OTHER"})) | st.integers()
+NAMES = st.sampled_from(sorted(options.PER_SOURCE | options.COMMON | {"OTHER"})) | st.integers()
 
 
 @given(

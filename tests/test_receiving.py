@@ -5,9 +5,10 @@ from django.db import DataError, InterfaceError, InternalError, OperationalError
 from django.test import RequestFactory
 
 from django_webhook_guard import processing, receiving, statements
-from django_webhook_guard.conf import DECISIONS, get_source
+from django_webhook_guard.conf import get_source
 from django_webhook_guard.models import WebhookReceipt
 from django_webhook_guard.secrets import Secret
+from django_webhook_guard.sources import DECISIONS, STATUS
 from django_webhook_guard.views import WebhookView
 from tests import senders
 
@@ -152,8 +153,8 @@ def test_a_secret_of_one_tenant_proves_nothing_for_another(post, sources, tenant
 
 
 def test_every_decision_has_a_status():
-    assert set(receiving.STATUS) == DECISIONS
-    assert not [status for status in receiving.STATUS.values() if 300 <= status < 400]
+    assert set(STATUS) == DECISIONS
+    assert not [status for status in STATUS.values() if 300 <= status < 400]
 
 
 @pytest.mark.parametrize(("given", "told"), [(0.2, 1), (1.01, 2), (-5, 1), (1e9, 86_400), (None, 10)])

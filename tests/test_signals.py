@@ -1,4 +1,5 @@
 import logging
+import time
 
 import pytest
 from django.db import connection
@@ -6,7 +7,15 @@ from django.db import connection
 from django_webhook_guard import operations, processing
 from django_webhook_guard.exceptions import GiveUp, Skip
 from django_webhook_guard.models import WebhookAttempt, WebhookReceipt
-from django_webhook_guard.signals import webhook_dead, webhook_failed, webhook_processed, webhook_received
+from django_webhook_guard.signals import (
+    webhook_dead,
+    webhook_duplicate,
+    webhook_failed,
+    webhook_processed,
+    webhook_quarantined,
+    webhook_received,
+    webhook_rejected,
+)
 from tests.project.models import Effect
 
 pytestmark = pytest.mark.django_db
@@ -103,6 +112,58 @@ def test_a_receiver_that_raises_changes_nothing(post, handler, connect, caplog):
     handler("stripe", "*", name="h")(lambda event: None)
     assert post("stripe", EVENT).status_code == 200
     assert WebhookReceipt.objects.get().status == "processed"
+    assert "broken onlooker" in caplog.text
+
+
+def test_duplicates_refusals_and_what_is_held_are_told(post, handler, connect):
+    told = []
+    for name, signal in (
+        ("duplicate", webhook_duplicate), ("rejected", webhook_rejected), ("quarantined", webhook_quarantined),
+    ):  # fmt: skip
+
+        def listen(sender, signal, name=name, **about):
+            told.append((name, sender, about))
+
+        connect(signal, listen)
+    handler("partner", "*", name="h")(lambda event: None)
+    post("partner", EVENT, nonce="one", at=(now := int(time.time())), key="a")
+    post("partner", EVENT, nonce="two", key="a")
+    for _ in range(2):
+        post("partner", EVENT, nonce="one", at=now, key="captured")
+    post("partner", EVENT, headers={})
+    post("partner", EVENT, secret="another-0123456789abcdef")
+    post("partner", EVENT, at=1_700_000_000)
+    post("partner", b"{")
+    post("partner", EVENT, path="/webhooks/nobody/")
+    (first, held) = WebhookReceipt.objects.order_by("pk")
+    about = {"source": "partner", "event_type": "x"}
+    assert told == [
+        ("duplicate", WebhookReceipt, {**about, "receipt_id": first.pk}),
+        ("quarantined", WebhookReceipt, {**about, "receipt_id": held.pk, "reason": "replayed"}),
+        ("rejected", WebhookReceipt, {"source": "partner", "decision": "rejected", "reason": "signature_missing"}),
+        ("rejected", WebhookReceipt, {"source": "partner", "decision": "rejected", "reason": "bad_signature"}),
+        ("rejected", WebhookReceipt, {"source": "partner", "decision": "late", "reason": "unknown"}),
+        ("rejected", WebhookReceipt, {"source": "partner", "decision": "malformed", "reason": ""}),
+    ]
+
+
+@pytest.mark.parametrize("signal", [webhook_duplicate, webhook_rejected, webhook_processed])
+def test_an_async_onlooker_hears_and_a_broken_one_changes_nothing(post, handler, connect, caplog, signal):
+    heard = []
+
+    async def listen(sender, **about):
+        heard.append(about["source"])
+
+    async def broken(sender, **about):
+        raise RuntimeError("broken onlooker")
+
+    connect(signal, broken)
+    connect(signal, listen)
+    handler("stripe", "*", name="h")(lambda event: None)
+    answers = [post("stripe", EVENT).status_code, post("stripe", EVENT).status_code]
+    answers.append(post("stripe", EVENT, headers={}).status_code)
+    assert answers == [200, 200, 401]
+    assert heard == ["stripe"]
     assert "broken onlooker" in caplog.text
 
 

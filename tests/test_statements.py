@@ -30,6 +30,7 @@ NEW = NewReceipt(
     received_at=datetime(2026, 11, 30, 12, 0, 1, tzinfo=UTC),
     headers={"a": '"é%s\\'},
     body=bytes(range(256)),
+    body_size=256,
     body_digest="d" * 64,
     lease=60.5,
 )

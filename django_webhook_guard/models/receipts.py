@@ -7,6 +7,7 @@ from django.db.models import F
 from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
+from django_webhook_guard.models.batches import WebhookBatch
 from django_webhook_guard.text import visible
 
 
@@ -34,6 +35,9 @@ class Reason(models.TextChoices):
     """Why a receipt is in its state."""
 
     NONE = "", ""
+    LATE = "late", _("signed before the window of acceptance")
+    SCHEMA = "schema", _("its content does not fit the schema")
+    NO_KEY = "no_key", _("an item of a batch that nothing identifies")
     REPLAYED = "replayed", _("signed content used before, under another key")
     KEY_REUSED = "key_reused", _("nonce used before, with another body")
     EXHAUSTED = "exhausted", _("attempts ran out")
@@ -104,6 +108,19 @@ class WebhookReceipt(models.Model):
     due_at = models.DateTimeField(_("due at"), null=True, blank=True)
     lease_until = models.DateTimeField(_("leased until"), null=True, blank=True)
 
+    batch = models.ForeignKey(
+        WebhookBatch,
+        on_delete=models.PROTECT,
+        null=True,
+        blank=True,
+        related_name="receipts",
+        db_constraint=False,
+        # Its receipts are found by their source and time, which they share; an index of its own would slow every claim.
+        db_index=False,
+        verbose_name=_("batch"),
+    )
+    item = models.PositiveIntegerField(_("number in the batch"), null=True, blank=True)
+    reply = models.TextField(_("answer of a handler"), blank=True)
     headers = models.JSONField(_("headers"), default=dict)
     body = models.BinaryField(_("body"), null=True)
     body_digest = models.CharField(_("SHA-256 of the body"), max_length=64)
@@ -136,8 +153,9 @@ class WebhookReceipt(models.Model):
 
     @property
     def raw_body(self) -> bytes | None:
-        """The body as it came, whatever type the driver gives."""
-        return None if self.body is None else bytes(self.body)
+        """The body as it came, whatever type the driver gives; of an item, its batch's."""
+        body = self.body if self.batch is None else self.batch.body
+        return None if body is None else bytes(body)
 
     @property
     def retryable(self) -> bool:
@@ -166,3 +184,8 @@ class WebhookReceipt(models.Model):
             processed_at=None,
         )
         return bool(changed)
+
+
+def receipts_alias() -> str:
+    """Return the database alias that receipts are written to."""
+    return router.db_for_write(WebhookReceipt)

@@ -1,6 +1,6 @@
 """What is known about a kind of sender, as one frozen value."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
@@ -13,6 +13,24 @@ from django_webhook_guard.verifiers.base import Verifier
 
 Varies = Literal["stamp", "id", "body"]
 _NOTHING: Mapping[str, int] = MappingProxyType({})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Handshake:
+    """What a sender wants to hear before it sends events.
+
+    Args:
+        body: The answer's body.
+        content_type: Its content type.
+    """
+
+    body: bytes
+    content_type: str = "text/plain"
+
+
+def listed(data: Any) -> Sequence[Any]:
+    """Return the items of a JSON array, or an object alone: for senders that send one event or many."""
+    return data if isinstance(data, list) else [data]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +53,8 @@ class Provider:
         resend_span: For how long a person can have it sent again there, in seconds.
         forms: Whether bodies are forms.
         form_json: The form field that holds the JSON, for senders that may be set to send a form.
+        handshake: Given the verified content, returns the answer to a handshake, or None where it is an event.
+        split: Given the verified content, returns the events in it, for senders that send many in one body.
         keep_headers: Headers, in lower case, that are kept on the receipt.
         answers: Decision → HTTP status, where the sender wants another than the usual one.
     """
@@ -54,6 +74,8 @@ class Provider:
     resend_span: float = 30 * 86_400
     forms: bool = False
     form_json: str | None = None
+    handshake: Callable[[Any], "Handshake | None"] | None = None
+    split: Callable[[Any], Sequence[Any]] | None = None
     keep_headers: tuple[str, ...] = ()
     answers: Mapping[str, int] = field(default_factory=lambda: _NOTHING)
 
@@ -88,6 +110,6 @@ class Provider:
         elif self.forms:
             return form, form
         data = parse_json(body)
-        if not isinstance(data, dict):
+        if not isinstance(data, dict) and not (self.split is not None and isinstance(data, list)):
             raise MalformedContent("the body is JSON, but not an object")
         return data, form

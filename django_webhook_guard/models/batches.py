@@ -1,0 +1,33 @@
+"""The delivery that reported several events."""
+
+from typing import TYPE_CHECKING
+
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+if TYPE_CHECKING:
+    from django_webhook_guard.models.receipts import ReceiptQuerySet
+
+
+class WebhookBatch(models.Model):
+    """The body that several receipts share: it is stored once, as it came."""
+
+    source = models.CharField(_("source"), max_length=100)
+    request_id = models.CharField(_("request id"), max_length=128, blank=True)
+    received_at = models.DateTimeField(_("received at"))
+    items = models.PositiveIntegerField(_("items"))
+    body = models.BinaryField(_("body"), null=True)
+    body_digest = models.CharField(_("SHA-256 of the body"), max_length=64)
+    body_size = models.PositiveIntegerField(_("size of the body"))
+
+    class Meta:
+        verbose_name = _("webhook batch")
+        verbose_name_plural = _("webhook batches")
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return f"{self.source} #{self.pk}"
+
+    def own_receipts(self) -> "ReceiptQuerySet":
+        """Return the receipts of this batch, in its order, by the index on source and time."""
+        return self.receipts.filter(source=self.source, received_at=self.received_at).order_by("item")
