@@ -18,6 +18,8 @@ _STRING_OR_BRACKET = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|[\[\]{}]', re.
 #: What every encoder escapes. JSON and multipart bodies hold it, so that a content type, which is hardly ever
 #: signed, cannot turn one of them into another event.
 _NOT_URLENCODED = re.compile(rb'[\x00-\x20"\x7f]')
+#: The first bracket of a JSON text, behind mark and blanks.
+_BRACKET = re.compile(rb"(?:\xef\xbb\xbf)?[ \t\r\n]*+[\[{]")
 _BOUNDARY = re.compile(r';\s*boundary=(?:"([^"\\]{1,70})"|([^\s;"\\]{1,70}))\s*(?=;|$)', re.IGNORECASE)
 _FIELD = re.compile(r'form-data\s*;\s*name=(?:"([^"\\]*)"|([^\s;"\\]+))\s*', re.IGNORECASE)
 #: As much of a Content-Type as a receipt keeps, so that a later run reads the same form.
@@ -81,9 +83,16 @@ def media_type(content_type: str) -> str:
     return content_type.partition(";")[0].strip().lower()
 
 
-def is_form(content_type: str) -> bool:
-    """Tell whether a Content-Type header names a kind of form."""
-    return media_type(content_type) in ("application/x-www-form-urlencoded", "multipart/form-data")
+def holds_json(body: bytes) -> bool:
+    """Tell a JSON object or array from a form, by the body alone.
+
+    A content type is hardly ever signed, so it must not choose between two readings of one body. Neither kind of
+    form begins with a bracket: encoders escape it, and multipart begins with its boundary.
+
+    Args:
+        body: The raw bytes.
+    """
+    return _BRACKET.match(body) is not None
 
 
 def _check_depth(body: bytes) -> None:

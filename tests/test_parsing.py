@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from django_webhook_guard.exceptions import MalformedContent
 from django_webhook_guard.locators import Form
 from django_webhook_guard.models import WebhookReceipt
-from django_webhook_guard.parsing import MAX_DEPTH, MAX_DIGITS, MAX_FIELDS, is_form, parse_form, parse_json
+from django_webhook_guard.parsing import MAX_DEPTH, MAX_DIGITS, MAX_FIELDS, holds_json, parse_form, parse_json
 from django_webhook_guard.providers import Provider
 from django_webhook_guard.verifiers import HMACVerifier
-from tests.senders import STRIPE_SECRET, hexmac
+from tests.senders import STRIPE_SECRET, hexmac, stripe
 
 URLENCODED = "application/x-www-form-urlencoded"
 MULTIPART = "multipart/form-data; boundary=x"
@@ -367,11 +367,34 @@ def test_a_body_of_one_kind_is_no_form_of_the_other():
 
 
 @pytest.mark.parametrize(
-    ("content_type", "form"),
-    [(URLENCODED + "; charset=x", True), (MULTIPART.upper(), True), ("text/plain", False), ("", False)],
+    ("body", "json"),
+    [
+        (b"{}", True),
+        (b"[]", True),
+        (b'\xef\xbb\xbf {"a":1}', True),
+        (b" \t\r\n[1]", True),
+        (b"{a}=1", True),
+        (b"", False),
+        (b"a=1", False),
+        (b"\xef\xbb\xbfa=1", False),
+        (b"%7B%7D=1", False),
+        (b"--x\r\nContent-Disposition: form-data; name=a\r\n\r\n{}\r\n--x--", False),
+        (b"\x00{}", False),
+        (b"\xef\xbb\xbf\xef\xbb\xbf{}", False),
+        (b"42", False),
+        (b'"x"', False),
+    ],
 )
-def test_what_is_a_form(content_type, form):
-    assert is_form(content_type) is form
+def test_json_and_forms_are_told_apart_by_the_body(body, json):
+    assert holds_json(body) is json
+
+
+@given(fields=st.lists(st.tuples(PLAIN_TEXT, PLAIN_TEXT), max_size=4), value=JSON, indent=st.none() | st.integers(0, 2))
+@settings(deadline=None, max_examples=200)
+def test_what_encoders_write_is_of_one_kind(fields, value, indent):
+    assert not holds_json(urlencode(fields).encode())
+    assert not holds_json(multipart(*((name.encode(), b"{}") for name, _ in fields)))
+    assert holds_json(json.dumps({"data": value}, indent=indent).encode())
 
 
 # -- through the view --------------------------------------------------------------------------------------------------
@@ -407,6 +430,25 @@ def test_a5_a_byte_order_mark_in_front_of_json(post):
     assert post("stripe", body).status_code == 200
     receipt = WebhookReceipt.objects.get()
     assert (receipt.event_id, receipt.raw_body) == ("e1", body)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("content_type", "body", "status"),
+    [
+        ("application/json; charset=bogus", b'{"id":"e1","type":"x"}', 200),
+        ("application/json; charset=latin-1", '{"id":"e1","type":"é"}'.encode(), 200),
+        ("application/json; charset=latin-1", b'{"id":"e1","type":"\xe9"}', 400),
+        ("application/json; charset=utf-16", '{"id":"e1","type":"x"}'.encode("utf-16"), 400),
+        ("text/plain", b'{"id":"e1","type":"x"}', 200),
+        ("multipart/form-data", b'{"id":"e1","type":"x"}', 200),
+    ],
+)
+def test_k8_json_is_utf_8_whatever_the_header_says(client, content_type, body, status):
+    # generic(), because post() writes the body anew in the charset that it is told
+    response = client.generic("POST", "/webhooks/stripe/", body, content_type, headers=stripe(body))
+    assert response.status_code == status
+    assert receipts() == (status == 200)
 
 
 def signed_form(body):

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from django_webhook_guard.exceptions import MalformedContent
 from django_webhook_guard.locators import Locator
-from django_webhook_guard.parsing import FormData, is_form, parse_form, parse_json
+from django_webhook_guard.parsing import FormData, holds_json, parse_form, parse_json
 from django_webhook_guard.verifiers.base import Verifier
 
 Varies = Literal["stamp", "id", "body"]
@@ -51,8 +51,9 @@ class Provider:
         retries: Whether the sender tries again by itself after a failure.
         retry_span: For how long it does, in seconds.
         resend_span: For how long a person can have it sent again there, in seconds.
-        forms: Whether bodies are forms.
-        form_json: The form field that holds the JSON, for senders that may be set to send a form.
+        forms: Whether bodies may be forms.
+        form_json: The form field that holds the JSON, for senders that may send it in a form. It stands there alone;
+            without ``forms``, no other form is taken.
         handshake: Given the verified content, returns the answer to a handshake, or None where it is an event.
         split: Given the verified content, returns the events in it, for senders that send many in one body.
         keep_headers: Headers, in lower case, that are kept on the receipt.
@@ -87,29 +88,32 @@ class Provider:
     def parse(self, body: bytes, content_type: str) -> tuple[Any, FormData]:
         """Read a verified body: strict JSON whatever the header says, a form only where the sender sends forms.
 
+        Which of them it is, the body says.
+
         Args:
             body: The raw bytes.
-            content_type: The header's value.
+            content_type: The header's value, which tells two kinds of forms apart.
 
         Returns:
             The content, and the form fields where it came as a form.
 
         Raises:
-            MalformedContent: It cannot be read, or is no JSON object.
+            MalformedContent: It cannot be read, or is no JSON object (nor array, where there is ``split``).
         """
-        form: FormData = {}
-        if self.forms or (self.form_json is not None and is_form(content_type)):
-            form = parse_form(body, content_type)
-        if self.form_json is not None and form:
-            held = form.get(self.form_json)
-            # Nothing else may stand beside it: the content type is not signed, so a JSON body that holds
-            # "&payload=…&" in a string must not be readable as another event.
-            if not isinstance(held, str) or len(form) > 1:
-                raise MalformedContent(f"the form does not hold {self.form_json!r} exactly once, and nothing else")
-            body = held.encode("utf-8", "surrogatepass")
-        elif self.forms:
+        if not (self.forms or self.form_json is not None) or holds_json(body):
+            return self._json(body), {}
+        form = parse_form(body, content_type)
+        if self.forms and self.form_json not in form:
+            if not form:
+                raise MalformedContent("the form holds no field")
             return form, form
+        held = form.get(self.form_json or "")
+        if not isinstance(held, str) or len(form) > 1:
+            raise MalformedContent(f"the form does not hold {self.form_json!r} exactly once, and nothing else")
+        return self._json(held.encode("utf-8", "surrogatepass")), form
+
+    def _json(self, body: bytes) -> Any:
         data = parse_json(body)
         if not isinstance(data, dict) and not (self.split is not None and isinstance(data, list)):
             raise MalformedContent("the body is JSON, but not an object")
-        return data, form
+        return data

@@ -2,5 +2,6 @@
 
 from django_webhook_guard.verifiers.base import Verification, Verifier, check_window
 from django_webhook_guard.verifiers.hmac import HMACVerifier
+from django_webhook_guard.verifiers.token import TokenVerifier
 
-__all__ = ["HMACVerifier", "Verification", "Verifier", "check_window"]
+__all__ = ["HMACVerifier", "TokenVerifier", "Verification", "Verifier", "check_window"]

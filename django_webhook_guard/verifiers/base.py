@@ -1,12 +1,19 @@
 """What every verifier takes and gives."""
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import MAXYEAR, datetime
 from typing import Literal, Protocol
 
 from django_webhook_guard.delivery import Delivery
+from django_webhook_guard.exceptions import SignatureMalformed, SignatureMissing
 from django_webhook_guard.secrets import Secret
+
+#: Longer than any header of a known scheme with several signatures.
+MAX_HEADER = 4096
+#: A name as RFC 9110 (section 5.6.2) has it, but for the underscore: Django cannot tell it from a hyphen.
+_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^`|~-]+")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +61,43 @@ class Verifier(Protocol):
         Raises:
             VerificationError: No secret proves it.
         """
+
+
+def proof_header(delivery: Delivery, name: str) -> str:
+    """Return the value of a header that a proof needs, without outer blanks; it encodes as latin-1.
+
+    Args:
+        delivery: The delivery.
+        name: The header's name, in any case.
+
+    Raises:
+        SignatureMissing: It did not come, or is blank.
+        SignatureMalformed: It is too long, or did not come over HTTP.
+    """
+    value = delivery.header(name)
+    if value is None or not value.strip(" \t"):
+        raise SignatureMissing(f"{name} is missing")
+    if len(value) > MAX_HEADER:
+        raise SignatureMalformed(f"{name}: longer than {MAX_HEADER} characters")
+    try:
+        value.encode("latin-1")  # what a server decodes headers with
+    except UnicodeEncodeError:
+        raise SignatureMalformed(f"{name}: not a header value") from None
+    return value.strip(" \t")
+
+
+def check_header_name(option: str, name: str) -> None:
+    """Refuse a declared header that no delivery can have.
+
+    Args:
+        option: What declares it.
+        name: The name.
+
+    Raises:
+        ValueError: It is no name of a header.
+    """
+    if not _HEADER_NAME.fullmatch(name):
+        raise ValueError(f"{option} {name!r}: no name of a header; a name has no blank and no underscore.")
 
 
 Side = Literal["inside", "late", "future"]

@@ -3,79 +3,36 @@
 import base64
 import binascii
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from email.utils import parsedate_to_datetime
-from functools import cached_property, lru_cache
+from datetime import datetime
+from functools import cached_property
 from hashlib import new as new_hash
 from hmac import compare_digest
 from itertools import pairwise
-from string import Formatter
 from typing import Literal
 
 from django_webhook_guard.delivery import Delivery
 from django_webhook_guard.exceptions import SignatureMalformed, SignatureMismatch, SignatureMissing
 from django_webhook_guard.secrets import DECODINGS, Secret
-from django_webhook_guard.verifiers.base import Verification
+from django_webhook_guard.verifiers.base import Verification, check_header_name, proof_header
+from django_webhook_guard.verifiers.layouts import Layout, Piece, read_layout, read_template
+from django_webhook_guard.verifiers.stamps import STAMP_FORMATS, StampFormat, read_stamp
 
 Encoding = Literal["hex", "base64"]
-StampFormat = Literal["s", "ms", "rfc3339", "rfc1123"]
 
 #: A header of a sender that rotates keys holds two or three signatures; the cap bounds the work of a forger's.
 MAX_SIGNATURES = 16
-#: Longer than any header of a known scheme with MAX_SIGNATURES signatures.
-MAX_HEADER = 4096
-_PLACEHOLDERS = frozenset({"timestamp", "id", "nonce", "method", "url", "path", "query", "body", "body_sha256"})
-_UNIX = re.compile(r"[0-9]{1,15}")
-_RFC3339 = re.compile(
-    r"([0-9]{4}-[0-9]{2}-[0-9]{2})[Tt]([0-9]{2}:[0-9]{2}:[0-9]{2})(\.[0-9]{1,9})?([Zz]|[+-][0-9]{2}:[0-9]{2})"
-)
-_RFC1123 = re.compile(
-    r"[A-Z][a-z]{2}, [0-9]{2} [A-Z][a-z]{2} [0-9]{4} [0-9]{2}:[0-9]{2}:[0-9]{2} (GMT|[+-](?!0000)[0-9]{4})"
-)
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+#: What may stand between the signatures of a list: nothing that a signature itself is made of.
+_SEPARATORS = frozenset(" ,;|")
 
 
 @dataclass(frozen=True)
-class _Layout:
-    """How a signature header is laid out: pieces of ``key=value``, or one value behind a prefix."""
+class _Names:
+    """The headers of one family: where the signature is, and the other signed parts."""
 
-    prefix: str
-    separator: str
     signature: str
-    timestamp: str
-
-
-@lru_cache(maxsize=128)
-def _layout(text: str) -> _Layout:
-    pieces = [(literal, name) for literal, name, _, _ in Formatter().parse(text)]
-    names = [name for _, name in pieces if name]
-    if sorted(names) not in (["signature"], ["signature", "timestamp"]):
-        raise ValueError(f"layout {text!r}: give {{signature}} once, and {{timestamp}} at most once.")
-    if len(names) == 1:
-        literal, _ = pieces[0]
-        if len(pieces) > 1:
-            raise ValueError(f"layout {text!r}: nothing may follow {{signature}}.")
-        return _Layout(prefix=literal, separator="", signature="", timestamp="")
-    if len(pieces) > 2:
-        raise ValueError(f"layout {text!r}: nothing may follow the second part.")
-    second = pieces[1][0]
-    separator, keys = second[:1], {}
-    for (_, name), key in zip(pieces, (pieces[0][0], second[1:]), strict=False):
-        if not key.endswith("=") or not name:
-            raise ValueError(f"layout {text!r}: write pairs like t={{timestamp}},v1={{signature}}.")
-        keys[name] = key[:-1]
-    return _Layout(prefix="", separator=separator, signature=keys["signature"], timestamp=keys["timestamp"])
-
-
-@lru_cache(maxsize=128)
-def _template(text: str) -> tuple[tuple[bytes, str | None], ...]:
-    pieces = tuple((literal.encode(), name) for literal, name, _, _ in Formatter().parse(text))
-    unknown = {name for _, name in pieces if name is not None} - _PLACEHOLDERS
-    if unknown:
-        raise ValueError(f"signed template {text!r}: unknown part {sorted(unknown)[0]!r}.")
-    return pieces
+    parts: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +44,8 @@ class HMACVerifier:
         layout: What the header looks like: ``sha256={signature}`` (one value behind a prefix), or pairs
             such as ``t={timestamp},v1={signature}``, where a signature may come several times and other
             keys are left alone.
+        separator: The character between the entries of a header that holds a list of signatures. Each looks as
+            ``layout`` says; entries that do not, such as those of another version, are left alone.
         signed: What is signed: text with ``{timestamp}``, ``{id}``, ``{nonce}``, ``{method}``, ``{url}``,
             ``{path}``, ``{query}``, ``{body}`` and ``{body_sha256}`` (lower-case hex).
         algorithm: A hash of hashlib; never taken from the delivery.
@@ -97,6 +56,8 @@ class HMACVerifier:
         nonce_header: The header behind ``{nonce}``.
         nonce_pattern: What a nonce looks like; it must keep the join of the template unambiguous.
         decoding: How a secret's text becomes a key: ``raw``, ``hex``, ``base64`` or ``whsec``.
+        families: Prefixes under which the same headers come; the names above have the first. A delivery with
+            headers of two families tells two stories, and is refused.
 
     Raises:
         ValueError: A layout, template, algorithm or decoding that cannot work.
@@ -105,6 +66,7 @@ class HMACVerifier:
     header: str
     signed: str
     layout: str = "{signature}"
+    separator: str | None = None
     algorithm: str = "sha256"
     encoding: Encoding = "hex"
     timestamp_header: str | None = None
@@ -113,33 +75,58 @@ class HMACVerifier:
     nonce_header: str | None = None
     nonce_pattern: str = r"[A-Za-z0-9_-]{1,128}"
     decoding: str = "raw"
+    families: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        layout = _layout(self.layout)
-        named = {name for _, name in _template(self.signed) if name is not None}
-        if new_hash(self.algorithm).digest_size < 16:
-            raise ValueError(f"algorithm {self.algorithm!r}: a hash with a digest of 16 bytes or more.")
+        self._check_headers()
+        self._check_signature()
         try:
             re.compile(self.nonce_pattern)
         except re.error as error:
             raise ValueError(f"nonce_pattern {self.nonce_pattern!r}: {error}.") from None
         if self.decoding not in DECODINGS:
             raise ValueError(f"decoding {self.decoding!r}: one of {', '.join(DECODINGS)}.")
-        if self.encoding not in ("hex", "base64"):
-            raise ValueError(f"encoding {self.encoding!r}: hex or base64.")
-        if self.stamp not in ("s", "ms", "rfc3339", "rfc1123"):
-            raise ValueError(f"stamp {self.stamp!r}: s, ms, rfc3339 or rfc1123.")
+        if self.stamp not in STAMP_FORMATS:
+            raise ValueError(f"stamp {self.stamp!r}: one of {', '.join(STAMP_FORMATS)}.")
         for part, known in (
-            ("timestamp", layout.timestamp or self.timestamp_header),
+            ("timestamp", self._layout.timestamp or self.timestamp_header),
             ("id", self.id_header),
             ("nonce", self.nonce_header),
         ):
-            if part in named and not known:
-                raise ValueError(f"signed template {self.signed!r}: nothing says where {{{part}}} comes from.")
+            if part in self.covers and not known:
+                raise ValueError(f"signed {self.signed!r}: nothing says where {{{part}}} comes from.")
+
+    def _check_headers(self) -> None:
+        for option in ("header", "timestamp_header", "id_header", "nonce_header"):
+            name = getattr(self, option)
+            if name is None:
+                continue
+            check_header_name(option, name)
+            if self.families and not name.lower().startswith(self.families[0].lower()):
+                raise ValueError(f"{option} {name!r}: does not begin with {self.families[0]!r}.")
+        for one in self.families:
+            if sum(each.lower().startswith(one.lower()) for each in self.families) > 1:
+                raise ValueError(f"families {self.families!r}: {one!r} begins another one, too.")
+
+    def _check_signature(self) -> None:
+        if self._layout.timestamp and self.timestamp_header:
+            raise ValueError(f"timestamp_header {self.timestamp_header!r}: the layout says where the stamp is.")
+        if self.separator is not None and (self._layout.separator or self.separator not in _SEPARATORS):
+            raise ValueError(f"separator {self.separator!r}: one of {''.join(sorted(_SEPARATORS))!r}, and no pairs.")
+        if self.separator is not None and self.separator in self._layout.prefix:
+            raise ValueError(f"separator {self.separator!r}: it is in the layout {self.layout!r}.")
+        if self.encoding not in ("hex", "base64"):
+            raise ValueError(f"encoding {self.encoding!r}: hex or base64.")
+        try:
+            size = new_hash(self.algorithm).digest_size
+        except ValueError:
+            size = 0
+        if size < 16:
+            raise ValueError(f"algorithm {self.algorithm!r}: no hash of hashlib with a digest of 16 bytes or more.")
 
     @cached_property
     def covers(self) -> frozenset[str]:
-        named = {name for _, name in _template(self.signed) if name is not None}
+        named = {name for _, name in self._template if name is not None}
         if "url" in named:
             named |= {"path", "query"}
         if "body_sha256" in named:
@@ -148,12 +135,7 @@ class HMACVerifier:
 
     @cached_property
     def covered_headers(self) -> frozenset[str]:
-        named = (
-            ("timestamp", self.timestamp_header),
-            ("id", self.id_header),
-            ("nonce", self.nonce_header),
-        )
-        return frozenset(name.lower() for part, name in named if name and part in self.covers)
+        return frozenset(name.lower() for _, names in self._families for _, name in names.parts)
 
     def admit(self, delivery: Delivery) -> None:
         """Refuse a delivery whose headers cannot hold a proof.
@@ -189,50 +171,87 @@ class HMACVerifier:
         expected = secret.mac(content, algorithm=self.algorithm, decoding=self.decoding)
         return any(compare_digest(expected, signature) for signature in signatures)
 
+    # -- what the declaration says, read once --------------------------------------------------------------------------
+
+    @cached_property
+    def _layout(self) -> Layout:
+        return read_layout(self.layout)
+
+    @cached_property
+    def _template(self) -> tuple[Piece, ...]:
+        return read_template(self.signed)
+
+    @cached_property
+    def _families(self) -> tuple[tuple[str, _Names], ...]:
+        """Prefix, in lower case, and names of each family; without families one that has no prefix."""
+        own = self.families[0] if self.families else ""
+        return tuple((prefix.lower(), self._named(own, prefix)) for prefix in self.families or ("",))
+
+    @cached_property
+    def _prefixes(self) -> tuple[str, ...]:
+        return tuple(prefix for prefix, _ in self._families)
+
+    def _named(self, own: str, prefix: str) -> _Names:
+        declared = (("timestamp", self.timestamp_header), ("id", self.id_header), ("nonce", self.nonce_header))
+        parts = tuple((part, prefix + name[len(own) :]) for part, name in declared if name and part in self.covers)
+        return _Names(signature=prefix + self.header[len(own) :], parts=parts)
+
+    @cached_property
+    def _nonce(self) -> re.Pattern[str]:
+        return re.compile(self.nonce_pattern)
+
+    @cached_property
+    def _ends(self) -> Mapping[str, str]:
+        """The text behind {id} and {nonce}: inside of them it would move the border to the next part."""
+        following = pairwise(self._template)
+        return {name: end.decode() for (_, name), (end, _) in following if name in ("id", "nonce") and end}
+
+    @cached_property
+    def _digest_size(self) -> int:
+        return new_hash(self.algorithm).digest_size
+
+    # -- what a delivery says ------------------------------------------------------------------------------------------
+
     def _read(self, delivery: Delivery) -> tuple[list[bytes], Mapping[str, str]]:
         """Return the signatures as bytes and the proof's other parts as text."""
-        layout = _layout(self.layout)
-        header = self._header(delivery, self.header)
+        names = self._family(delivery)
+        header = proof_header(delivery, names.signature)
         parts: dict[str, str] = {}
-        if layout.separator:
-            candidates, stamp = self._pairs(header, layout)
+        if self._layout.separator:
+            candidates, stamp = self._pairs(header)
             if "timestamp" in self.covers:
                 parts["timestamp"] = stamp
-        elif header.startswith(layout.prefix):
-            candidates = [header[len(layout.prefix) :]]
         else:
-            raise SignatureMalformed(f"{self.header}: prefix missing, {layout.prefix!r} expected")
-        for part, name in (
-            ("timestamp", self.timestamp_header),
-            ("id", self.id_header),
-            ("nonce", self.nonce_header),
-        ):
-            if name and part in self.covers:
-                parts[part] = self._header(delivery, name)
-        if "nonce" in parts and not re.fullmatch(self.nonce_pattern, parts["nonce"]):
-            raise SignatureMalformed(f"{self.nonce_header}: not of the form {self.nonce_pattern}")
-        for part, end in self._ends.items():
-            if end in parts[part]:
-                raise SignatureMalformed(f"{{{part}}} holds {end!r}, which ends it in the signed text")
+            candidates = self._values(header)
+        if len(candidates) > MAX_SIGNATURES:
+            raise SignatureMalformed(f"{names.signature}: more than {MAX_SIGNATURES} signatures")
+        for part, name in names.parts:
+            parts[part] = proof_header(delivery, name)
+        self._check_borders(parts)
         signatures = [found for found in map(self._decode, candidates) if found is not None]
         if not signatures:
-            raise SignatureMalformed(f"{self.header}: no signature in {self.encoding} of the right length")
+            raise SignatureMalformed(f"{names.signature}: no signature in {self.encoding} of the right length")
         return signatures, parts
 
-    @staticmethod
-    def _header(delivery: Delivery, name: str) -> str:
-        value = delivery.header(name)
-        if value is None or not value.strip(" \t"):
-            raise SignatureMissing(f"{name} is missing")
-        if len(value) > MAX_HEADER:
-            raise SignatureMalformed(f"{name}: longer than {MAX_HEADER} characters")
-        try:
-            value.encode("latin-1")  # what a server decodes headers with; anything else did not come over HTTP
-        except UnicodeEncodeError:
-            raise SignatureMalformed(f"{name}: not a header value") from None
-        return value.strip(" \t")
+    def _family(self, delivery: Delivery) -> _Names:
+        if not self.families:
+            return self._families[0][1]
+        sent = [name for name in delivery.headers if name.startswith(self._prefixes)]
+        found = [names for prefix, names in self._families if any(name.startswith(prefix) for name in sent)]
+        if len(found) > 1:
+            raise SignatureMalformed(f"headers of two families: {found[0].signature} and {found[1].signature}")
+        return found[0] if found else self._families[0][1]
 
-    def _pairs(self, header: str, layout: _Layout) -> tuple[list[str], str]:
+    def _values(self, header: str) -> Sequence[str]:
+        prefix = self._layout.prefix
+        entries = [header] if self.separator is None else [each.strip(" \t") for each in header.split(self.separator)]
+        values = [entry[len(prefix) :] for entry in entries if entry.startswith(prefix)]
+        if not values:
+            raise SignatureMalformed(f"{self.header}: prefix missing, {prefix!r} expected")
+        return values
+
+    def _pairs(self, header: str) -> tuple[Sequence[str], str]:
+        layout = self._layout
         signatures, stamps = [], []
         for item in header.split(layout.separator):
             key, found, value = item.partition("=")
@@ -246,20 +265,14 @@ class HMACVerifier:
             raise SignatureMissing(f"{self.header}: no {layout.signature}=")
         if len(stamps) != 1:
             raise SignatureMalformed(f"{self.header}: {layout.timestamp}= must come exactly once")
-        if len(signatures) > MAX_SIGNATURES:
-            raise SignatureMalformed(f"{self.header}: more than {MAX_SIGNATURES} signatures")
         return signatures, stamps[0]
 
-    @cached_property
-    def _ends(self) -> Mapping[str, str]:
-        """The text behind {id} and {nonce}: inside of them it would move the border to the next part."""
-        pieces = _template(self.signed)
-        following = pairwise(pieces)
-        return {name: end.decode() for (_, name), (end, _) in following if name in ("id", "nonce") and end}
-
-    @cached_property
-    def _digest_size(self) -> int:
-        return new_hash(self.algorithm).digest_size
+    def _check_borders(self, parts: Mapping[str, str]) -> None:
+        if "nonce" in parts and not self._nonce.fullmatch(parts["nonce"]):
+            raise SignatureMalformed(f"{self.nonce_header}: not of the form {self.nonce_pattern}")
+        for part, end in self._ends.items():
+            if (parts[part] + end).find(end) != len(parts[part]):
+                raise SignatureMalformed(f"{{{part}}} holds {end!r}, which ends it in the signed text")
 
     def _decode(self, text: str) -> bytes | None:
         try:
@@ -275,17 +288,14 @@ class HMACVerifier:
     def _signed_at(self, text: str | None) -> datetime | None:
         if text is None:
             return None
-        try:
-            moment = _moment(text, self.stamp)
-        except (ValueError, OverflowError, TypeError):
-            moment = None
-        if moment is None or moment < _EPOCH:
+        moment = read_stamp(text, self.stamp)
+        if moment is None:
             raise SignatureMalformed(f"time stamp of {len(text)} characters is not of the form {self.stamp!r}")
         return moment
 
     def _content(self, delivery: Delivery, parts: Mapping[str, str]) -> bytes:
         content = []
-        for literal, name in _template(self.signed):
+        for literal, name in self._template:
             content.append(literal)
             if name == "body":
                 content.append(delivery.body)
@@ -296,24 +306,3 @@ class HMACVerifier:
             elif name is not None:
                 content.append(str(getattr(delivery, name)).encode("utf-8", "surrogatepass"))
         return b"".join(content)
-
-
-def _moment(text: str, stamp: StampFormat) -> datetime | None:
-    """Read a stamp strictly; None where it is not of the form. Naive times are refused, never local."""
-    if stamp in ("s", "ms"):
-        if not _UNIX.fullmatch(text):
-            return None
-        seconds, thousandths = (int(text), 0) if stamp == "s" else divmod(int(text), 1000)
-        try:
-            return _EPOCH + timedelta(seconds=seconds, milliseconds=thousandths)
-        except OverflowError:
-            return datetime.max.replace(tzinfo=UTC)
-    if stamp == "rfc1123":
-        return parsedate_to_datetime(text).astimezone(UTC) if _RFC1123.fullmatch(text) else None
-    match = _RFC3339.fullmatch(text)
-    if match is None:
-        return None
-    day, clock, fraction, zone = match.groups()
-    microseconds = (fraction or "")[:7]
-    moment = datetime.fromisoformat(f"{day}T{clock}{microseconds}{'+00:00' if zone in 'Zz' else zone}")
-    return moment.astimezone(UTC)

@@ -134,9 +134,13 @@ def test_without_the_event_header_the_action_alone_is_no_type(post):
 
 
 @pytest.mark.django_db
-def test_the_form_holds_json_in_one_field(post):
+@pytest.mark.parametrize("content_type", [FORM, "application/json"])
+def test_l6_the_form_holds_json_in_one_field(post, handler, content_type):
+    seen = []
+    handler("github", "push.opened")(lambda event: seen.append(event.data))
     body = b"payload=" + quote(json.dumps({**PUSH, "action": "opened"})).encode()
-    assert post("github", body, content_type=FORM).status_code == 200
+    assert post("github", body, content_type=content_type).json()["status"] == "processed"
+    assert seen == [{**PUSH, "action": "opened"}]
     receipt = WebhookReceipt.objects.get()
     assert (receipt.event_type, receipt.object_key) == ("push.opened", "acme/shop")
     assert receipt.raw_body == body
