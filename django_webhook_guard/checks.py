@@ -22,7 +22,7 @@ from django_webhook_guard.views import AsyncSignedWebhookMixin
 #   W002       a handler for a source that is not configured
 #   W003       an inline source whose sender never tries again
 #   W004       a sender that signs each try afresh, and nothing that says that it is the same event
-#   E022-E025  WEBHOOK_GUARD, see options.py
+#   E022-E026  WEBHOOK_GUARD, see options.py
 #   W005       a signed URL, and no PUBLIC_URL
 #   W006       persistent connections without a pool under ASGI
 
@@ -147,7 +147,7 @@ def check_asgi_connections(app_configs: Any, **kwargs: Any) -> Sequence[CheckMes
     alias = receipts_alias()
     database = connections.settings[alias]
     pooled = bool(database["OPTIONS"].get("pool"))
-    if not database["CONN_MAX_AGE"] or pooled or not _runs_on_asgi():
+    if database["CONN_MAX_AGE"] == 0 or pooled or not _runs_on_asgi():
         return []
     return [
         Warning(

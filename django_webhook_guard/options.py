@@ -11,7 +11,7 @@ from rest_framework.serializers import BaseSerializer
 
 from django_webhook_guard.identity import IdentityRules
 from django_webhook_guard.locators import Body, Either, Form, Header, Locator, Query, Single, parts
-from django_webhook_guard.providers import PROVIDERS, Provider
+from django_webhook_guard.providers import GENERIC_HMAC, PROVIDERS, Provider, generic_hmac
 from django_webhook_guard.retries import RetryPolicy
 from django_webhook_guard.schemas import Schema, Schemas
 from django_webhook_guard.sources import DECISIONS, NOT_HELD, URL_TENANT, Accept, Problem, SecretsFor, Source
@@ -46,9 +46,16 @@ _LOCATORS = (Body, Header, Query, Form, Either, str)
 
 def provider(values: Mapping[str, Any]) -> Provider:
     given = values.get("PROVIDER")
+    if given == GENERIC_HMAC:
+        try:
+            return generic_hmac(values.get("OPTIONS", {}))
+        except ValueError as error:
+            raise Invalid("E026", str(error), "docs/settings.md describes every option.") from None
+    if values.get("OPTIONS"):
+        raise Invalid("E026", f"OPTIONS stands beside PROVIDER {given!r}.", f"It is for {GENERIC_HMAC!r} alone.")
     if isinstance(given, str) and given in PROVIDERS:
         return PROVIDERS[given]
-    hint = f"Use one of {', '.join(PROVIDERS)}, or the dotted path to a Provider value."
+    hint = f"Use one of {', '.join(PROVIDERS)}, {GENERIC_HMAC}, or the dotted path to a Provider value."
     if isinstance(given, str) and "." in given:
         found = _imported("E004", "PROVIDER", given, hint)
         if isinstance(found, Provider):

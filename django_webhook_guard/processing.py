@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from inspect import isfunction, unwrap
 from random import uniform
 from typing import Any
 
@@ -519,9 +520,14 @@ def failing_name(handler: str, error: BaseException) -> str:
     step = error.__traceback__
     while step is not None and step.tb_next is not None:
         if step.tb_frame.f_globals.get("__name__") == "django.dispatch.dispatcher":
-            code = step.tb_next.tb_frame
-            if code.f_globals.get("__name__") != "django.dispatch.dispatcher":
-                return f"{handler} ({code.f_globals.get('__name__')}:{code.f_code.co_qualname})"
+            frame = step.tb_next.tb_frame
+            if frame.f_globals.get("__name__") != "django.dispatch.dispatcher":
+                # What a tracker puts around a receiver is not what failed.
+                receiver = step.tb_frame.f_locals.get("receiver")
+                if isfunction(receiver):
+                    receiver = unwrap(receiver)
+                    return f"{handler} ({receiver.__module__}:{receiver.__qualname__})"
+                return f"{handler} ({frame.f_globals.get('__name__')}:{frame.f_code.co_qualname})"
         step = step.tb_next
     return handler
 

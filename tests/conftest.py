@@ -11,6 +11,7 @@ from django_webhook_guard import logbook
 from django_webhook_guard.handlers import unregister, webhook_handler
 from tests import senders
 
+pytest_plugins = ["tests.hunt"]
 #: Fixtures of a test that opens the database without saying so by its marker.
 DATABASE_FIXTURES = {"db", "transactional_db", "live_server"}
 

@@ -29,6 +29,25 @@ def test_the_test_project_has_the_one_warning_about_github():
 
 #: Options of one source that make it unusable, by the id of their check.
 FATAL = {
+    "E022": [{"LATE": "hold"}, {"INVALID": None}, {"UNHANDLED": True}, {"LATE": []}],
+    "E023": [{"ACCEPT": "no.such.function"}, {"ACCEPT": "django.VERSION"}, {"ACCEPT": 5}],
+    "E024": [
+        {"SCHEMA": "no.such.Serializer"},
+        {"SCHEMA": "django.VERSION"},
+        {"SCHEMA": "django.db.models.Model"},
+        {"SCHEMA": 5},
+        {"SCHEMA": {"": "rest_framework.serializers.Serializer"}},
+        {"SCHEMA": {5: "rest_framework.serializers.Serializer"}},
+        {"SCHEMA": {"*": None}},
+    ],
+    "E025": [{"SECRETS_TTL": -1}, {"SECRETS_TTL": "60"}, {"SECRETS_TTL": NAN}, {"SECRETS_TTL": True}],
+    "E026": [
+        {"PROVIDER": "generic-hmac"},
+        {"PROVIDER": "generic-hmac", "OPTIONS": []},
+        {"PROVIDER": "generic-hmac", "OPTIONS": {"header": "X-A", "signed": "{timestamp}"}},
+        {"PROVIDER": "generic-hmac", "OPTIONS": {"header": "X-A", "signed": "{body}", "secret": "x"}},
+        {"OPTIONS": {"header": "X-A", "signed": "{body}"}},
+    ],
     "E002": [{"TOLERENCE": 60}, {"secrets": [GOOD]}, {"SOURCES": {}}],
     "E004": [
         {"PROVIDER": "stirpe"},
@@ -388,3 +407,29 @@ def test_w004_a_retry_that_cannot_be_told_from_a_new_event(sources, options, fou
 def test_w005_a_signed_url_and_no_public_url(sources):
     sources(github=None, fresh={"PROVIDER": f"{__name__}.SIGNS_AFRESH", "SECRETS": [GOOD], "EVENT_ID": "id"})
     assert ids() == ["W005"]
+
+
+# -- ASGI --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("asgi", "age", "options", "expected"),
+    [
+        ("project.asgi.application", 60, {}, ["W006"]),
+        ("project.asgi.application", None, {}, ["W006"]),
+        ("project.asgi.application", 0, {}, []),
+        ("project.asgi.application", 60, {"pool": True}, []),
+        (None, 60, {}, []),
+    ],
+)
+def test_w006_persistent_connections_under_asgi(database, settings, asgi, age, options, expected):
+    settings.ASGI_APPLICATION = asgi
+    database(CONN_MAX_AGE=age, OPTIONS=options)
+    assert [id for id in ids() if id == "W006"] == expected
+
+
+def test_w006_a_routed_async_door_is_asgi_too(database, settings):
+    database(CONN_MAX_AGE=60)
+    assert "W006" not in ids()
+    settings.ROOT_URLCONF = "tests.test_views_async"
+    assert "W006" in ids()

@@ -16,6 +16,7 @@ from django_webhook_guard.admin import changelist, retrying
 from django_webhook_guard.models import WebhookReceipt
 from django_webhook_guard.models.receipts import Status
 from django_webhook_guard.providers import PROVIDERS, Provider
+from django_webhook_guard.providers.generic_hmac import OPTIONS
 from django_webhook_guard.retries import RetryPolicy
 from django_webhook_guard.sources import STATUS
 from tests import senders
@@ -170,12 +171,22 @@ def test_the_examples_of_settings_are_right():
 
 
 def test_every_provider_is_described():
-    table = SETTINGS.split('<a id="providers">')[1].split("A provider of")[0]
+    table = SETTINGS.split('<a id="providers">')[1].split('`"generic-hmac"`')[0]
     assert re.findall(r"^\| `([\w-]+)` \|", table, re.MULTILINE) == list(PROVIDERS)
 
 
 def test_the_provider_example_works():
-    assert isinstance(example(SETTINGS, "ACME = ")["ACME"], Provider)
+    assert isinstance(example(SETTINGS, "ACME = Provider")["ACME"], Provider)
+
+
+def test_every_option_is_described_and_the_example_works():
+    table = SETTINGS.split('<a id="options">')[1].split("The event's id")[0]
+    described = [
+        name for row in re.findall(r"^\| (`.+?) \|", table, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)
+    ]
+    assert set(described) == set(OPTIONS)
+    source = example(SETTINGS, "ACME = {")["ACME"]
+    assert conf.read({"SOURCES": {"acme": source}}).problems == ()
 
 
 def test_the_secrets_example_works():

@@ -82,6 +82,7 @@ def test_e1_what_failed_once_runs_again_with_the_redelivery(post, scripted):
     assert effects() == ["h2"]
 
 
+@pytest.mark.tells_secrets
 def test_a_failed_attempt_is_written_down(post, scripted, sources, caplog):
     sources(stripe={"RELEASE": "r42"})
     scripted(ValueError(f"no {senders.STRIPE_SECRET}\0\ud800"))
@@ -623,6 +624,7 @@ def test_a_receipt_that_is_deleted_under_its_run_is_not_answered_as_done(post, h
     assert answer(post("stripe", EVENT)) == (503, "busy")
 
 
+@pytest.mark.tells_secrets
 @pytest.mark.parametrize("ending", [GiveUp, Skip, str])
 def test_what_is_kept_of_a_result_holds_no_secret(post, scripted, ending):
     secret = senders.STRIPE_SECRET
