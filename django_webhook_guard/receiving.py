@@ -6,7 +6,7 @@ that a stranger can send.
 
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -133,7 +133,14 @@ class _Verified:
         return Reading(self.delivery, data, self.form)
 
 
-def receive(source: Source, delivery: Delivery, *, now: datetime, request_id: str) -> Outcome:
+def receive(
+    source: Source,
+    delivery: Delivery,
+    *,
+    now: datetime,
+    request_id: str,
+    allow: Callable[[], Outcome | None] = lambda: None,
+) -> Outcome:
     """Verify, identify, claim and run a delivery.
 
     Args:
@@ -141,9 +148,13 @@ def receive(source: Source, delivery: Delivery, *, now: datetime, request_id: st
         delivery: The delivery with its whole body.
         now: When it came.
         request_id: Kept on the receipt.
+        allow: Asked about a verified delivery; returns a refusal, or None.
     """
     try:
         verification = _verify(source, delivery, now)
+        refused = allow()
+        if refused is not None:
+            return refused
         side = check_window(verification.signed_at, now, source.tolerance)
         if side == "future":
             return answer("late", source, reason=side, detail=_beside(source, verification, now, side))

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
+from io import BytesIO
 from time import perf_counter
 from typing import Any
 
@@ -26,7 +27,7 @@ from django_webhook_guard.sources import Source
 ViewFunction = Callable[..., Any]
 
 
-class _Door:
+class Door:
     """What the doors of plain Django have in common.
 
     Attributes:
@@ -76,6 +77,10 @@ class _Door:
             headers=dict(outcome.headers),
         )
 
+    def allow(self, request: HttpRequest, kwargs: Mapping[str, Any]) -> Outcome | None:
+        """Return a refusal of a verified delivery, or None; asked before the event is claimed."""
+        return None
+
     def respond(self, request: HttpRequest, **kwargs: Any) -> HttpResponse:
         """Receive the request, and answer it; all of it in one thread."""
         response = self.get_response(self.receive(request, **kwargs))
@@ -118,10 +123,16 @@ class _Door:
         if isinstance(body, Outcome):
             return source.name, body
         self.delivery = replace(head, body=body)
-        return source.name, receiving.receive(source, self.delivery, now=timezone.now(), request_id=request_id)
+        return source.name, receiving.receive(
+            source,
+            self.delivery,
+            now=timezone.now(),
+            request_id=request_id,
+            allow=lambda: self.allow(request, kwargs),
+        )
 
 
-class SignedWebhookMixin(_Door):
+class SignedWebhookMixin(Door):
     """Receive the signed deliveries of a source.
 
     The view is exempt from CSRF and login, and from request transactions on every database, also in subclasses
@@ -133,7 +144,7 @@ class SignedWebhookMixin(_Door):
         return self.respond(request, **kwargs)
 
 
-class AsyncSignedWebhookMixin(_Door):
+class AsyncSignedWebhookMixin(Door):
     """``SignedWebhookMixin`` for an event loop: the whole sequence runs in a thread, and the loop goes on.
 
     A run that has begun finishes whatever the client does: a sender that hangs up cancels the view, and neither
@@ -234,7 +245,7 @@ def _read(request: HttpRequest, source: Source) -> bytes | Outcome:
                 http_status=411,
             )
         body = found
-        request._body = body
+        request._body, request._stream = body, BytesIO(body)  # for whoever reads it later
     if len(body) > source.max_body:
         return receiving.too_large(source, len(body))
     return body

@@ -3,9 +3,11 @@ import time
 
 import pytest
 from django.db import connection
+from django.test import TestCase
 
 from django_webhook_guard import operations, processing
 from django_webhook_guard.exceptions import GiveUp, Skip
+from django_webhook_guard.handlers import unregister, webhook_handler
 from django_webhook_guard.models import WebhookAttempt, WebhookReceipt
 from django_webhook_guard.signals import (
     webhook_dead,
@@ -16,6 +18,7 @@ from django_webhook_guard.signals import (
     webhook_received,
     webhook_rejected,
 )
+from tests import senders
 from tests.project.models import Effect
 
 pytestmark = pytest.mark.django_db
@@ -230,3 +233,44 @@ def test_a_receipt_waits_for_a_receiver_that_is_gone(post, connect):
     connect(webhook_received, first)
     operations.retry(WebhookReceipt.objects.get(), actor="anna")
     assert processing.run(WebhookReceipt.objects.get().pk, "admin").status == "processed"
+
+
+@pytest.mark.parametrize("kind", ["plain", "async"])
+def test_g8_receivers_of_both_kinds_do_their_work(post, connect, kind):
+    def plain(sender, event, **kwargs):
+        Effect.objects.create(name="plain")
+
+    async def coroutine(sender, event, **kwargs):
+        await Effect.objects.acreate(name="async")
+
+    connect(webhook_received, plain if kind == "plain" else coroutine)
+    assert post("stripe", EVENT).json()["status"] == "processed"
+    assert list(Effect.objects.values_list("name", flat=True)) == [kind]
+
+
+def test_g8_an_async_receiver_that_fails_is_a_failed_attempt(post, connect):
+    async def coroutine(sender, event, **kwargs):
+        await Effect.objects.acreate(name="async")
+        if event.attempt == 1:
+            raise ValueError
+
+    connect(webhook_received, coroutine)
+    assert [post("stripe", EVENT).status_code for _ in range(2)] == [500, 200]
+    assert Effect.objects.count() == 1
+
+
+class TestG4(TestCase):
+    """A user's own tests: Django's TestCase never commits, and inline handlers run all the same."""
+
+    def test_g4_a_handler_runs_in_a_test_case_as_it_stands(self):
+        def book(event):
+            Effect.objects.create(name=event.event_id)
+
+        webhook_handler("stripe", "*", name="book")(book)
+        self.addCleanup(unregister, book)
+        body = senders.dumps(EVENT)
+        for _ in range(2):
+            response = self.client.post("/webhooks/stripe/", body, "application/json", headers=senders.stripe(body))
+            assert response.status_code == 200
+        assert WebhookReceipt.objects.get().status == "processed"
+        assert Effect.objects.count() == 1

@@ -11,6 +11,7 @@ from django.views import View
 
 from django_webhook_guard.handlers import unregister, webhook_handler
 from django_webhook_guard.models import WebhookReceipt
+from django_webhook_guard.signals import webhook_received
 from django_webhook_guard.views import AsyncSignedWebhookMixin, AsyncWebhookView, _running
 from tests import senders
 from tests.project.models import Effect
@@ -58,6 +59,19 @@ class TestAsyncDoor(TestCase):
         assert (await self.send()).json()["status"] == "processed"
         assert (await WebhookReceipt.objects.aget()).result == "booked"
         assert await Effect.objects.acount() == 1
+
+    async def test_g8_receivers_of_both_kinds_do_their_work(self):
+        def plain(sender, event, **kwargs):
+            Effect.objects.create(name="plain")
+
+        async def coroutine(sender, event, **kwargs):
+            await Effect.objects.acreate(name="async")
+
+        for receiver in (plain, coroutine):
+            webhook_received.connect(receiver)
+            self.addCleanup(webhook_received.disconnect, receiver)
+        assert (await self.send()).json()["status"] == "processed"
+        assert {effect.name async for effect in Effect.objects.all()} == {"plain", "async"}
 
     async def test_a_failure_rolls_back_and_the_redelivery_runs_again(self):
         def book(event):
