@@ -140,7 +140,7 @@ def _claim_once(arrival: Arrival) -> Claim | None:
     if seen_as is None:
         return None
     if seen_as != event.fingerprint:
-        return _hold(arrival, "replayed", held_fingerprint("replayed", event.seen_digest))
+        return _hold(arrival, "replayed", seen_as)
     row = statements.read(arrival.using, event.fingerprint)
     return _answer(arrival, row) if row is not None else _duplicate(event.fingerprint)
 
@@ -173,7 +173,7 @@ def _claim_late(arrival: Arrival) -> Claim | None:
     if arrival.source.keeps_seen:
         seen_as = statements.read_seen(arrival.using, event.seen_digest)
         if seen_as not in (None, row.fingerprint if row else event.fingerprint):
-            return _hold(arrival, "replayed", held_fingerprint("replayed", event.seen_digest))
+            return _hold(arrival, "replayed", seen_as)
     if row is None and seen_as is None and arrival.source.late == "quarantine":
         return _hold_late(arrival)
     if row is None or row.status in ("processed", "ignored", "dead", "discarded"):
@@ -214,8 +214,9 @@ def _answer_former(arrival: Arrival, row: Row) -> Claim | None:
     if arrival.source.keeps_seen:
         with committed(arrival.using):
             new = statements.insert_seen(arrival.using, digest, row.fingerprint, _keep_for(arrival))
-        if not new and statements.read_seen(arrival.using, digest) not in (None, row.fingerprint):
-            return _hold(arrival, "replayed", held_fingerprint("replayed", digest))
+        seen_as = None if new else statements.read_seen(arrival.using, digest)
+        if seen_as not in (None, row.fingerprint):
+            return _hold(arrival, "replayed", seen_as)
     return _answer(arrival, row)
 
 
@@ -409,8 +410,7 @@ def _answer(arrival: Arrival, row: Row) -> Claim | None:
     event = arrival.event
     if row.body_digest != event.body_digest.hex():
         if event.key.kind == "nonce":
-            reused = held_fingerprint("key_reused", event.fingerprint, event.body_digest)
-            return _hold(arrival, "key_reused", reused)
+            return _hold(arrival, "key_reused", row.fingerprint)
         if event.key.kind == "id" and event.item is None and "body" not in arrival.source.provider.varies:
             logger.warning("webhook of source %s: signed id came again with another body", event.source)
     held = row.status == "quarantined" and (row.reason != "late" or event.late or arrival.hold)
@@ -524,9 +524,20 @@ def _duplicate(fingerprint: str, row: Row | None = None) -> Claim:
     )
 
 
-def _hold(arrival: Arrival, reason: str, fingerprint: str) -> Claim | None:
-    """Store a genuine message under a key of its own, for a person; further ones are counted on it."""
-    new = _receipt(arrival, status="quarantined", reason=reason, fingerprint=fingerprint)
+def _hold(arrival: Arrival, reason: str, original: str | None) -> Claim | None:
+    """Store a genuine message under a key of its own, for a person; further ones are counted on it.
+
+    Args:
+        arrival: The event that the message claims to be.
+        reason: ``replayed`` or ``key_reused``.
+        original: The fingerprint of the event that had the message, or its nonce, first.
+    """
+    event = arrival.event
+    parts = (event.seen_digest,) if reason == "replayed" else (event.fingerprint, event.body_digest)
+    fingerprint = held_fingerprint(reason, *parts)
+    new = _receipt(
+        arrival, status="quarantined", reason=reason, fingerprint=fingerprint, result=f"first came as {original}"
+    )
     with committed(arrival.using):
         inserted = statements.insert(arrival.using, new)
     if inserted.id is None:

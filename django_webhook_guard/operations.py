@@ -1,4 +1,8 @@
-"""What a person may do to receipts: one audited layer for every door."""
+"""What a person may do to receipts: one audited layer for every door.
+
+Each takes the receipt as it was shown to the person: one that moved on since is left alone. Nothing runs here; the
+caller runs what was made due once that is committed, or the sweeper does.
+"""
 
 import logging
 
@@ -14,11 +18,10 @@ logger = logging.getLogger("django_webhook_guard")
 def retry(receipt: WebhookReceipt, *, actor: str, reason: str = "") -> bool:
     """Make a failed or dead receipt due, with a new budget of attempts.
 
-    Marks of handlers that gave up go, so that those run again. Nothing runs here; the caller runs it once this is
-    committed, or the sweeper does.
+    Marks of handlers that gave up go, so that those run again.
 
     Args:
-        receipt: The receipt as it was shown to the person: a receipt that moved on since is left alone.
+        receipt: The receipt as it was shown.
         actor: Who, as text.
         reason: Why.
 
@@ -33,8 +36,40 @@ def retry(receipt: WebhookReceipt, *, actor: str, reason: str = "") -> bool:
         if done:
             for alias in databases:
                 WebhookCheckpoint.objects.using(alias).gave_up(receipt.fingerprint).delete()
+    return _told(done, "made due", receipt, actor, reason)
+
+
+def release(receipt: WebhookReceipt, *, actor: str, reason: str = "") -> bool:
+    """Let a quarantined receipt run: it becomes due, with a budget of attempts that begins now.
+
+    Args:
+        receipt: The receipt as it was shown.
+        actor: Who, as text.
+        reason: Why.
+
+    Returns:
+        Whether it was released by this call.
+    """
+    return _told(receipt.release(), "released", receipt, actor, reason)
+
+
+def discard(receipt: WebhookReceipt, *, actor: str, reason: str = "") -> bool:
+    """End a quarantined, failed, dead or received receipt without its work being done.
+
+    Args:
+        receipt: The receipt as it was shown.
+        actor: Who, as text.
+        reason: Why.
+
+    Returns:
+        Whether it was discarded by this call.
+    """
+    return _told(receipt.discard(), "discarded", receipt, actor, reason)
+
+
+def _told(done: bool, what: str, receipt: WebhookReceipt, actor: str, reason: str) -> bool:
     if done:
-        logger.info("webhook receipt %s made due by %s: %s", receipt.pk, actor, reason or "-")
+        logger.info("webhook receipt %s %s by %s: %s", receipt.pk, what, actor, reason or "-")
     return done
 
 

@@ -2,6 +2,7 @@
 
 import json
 import threading
+import time
 from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
 from types import SimpleNamespace
@@ -218,7 +219,7 @@ def test_the_permission_is_asked_for_the_receipt_itself(operator, pay, monkeypat
     assert press(operator, other).status_code == 403
     assert operator.post(f"{LIST}999999/retry/").status_code == 404
     response = committing(operator.post, LIST, selection(operator, mine, other), follow=True)
-    assert ("warning", "1 was skipped: you may not retry it.") in messages_of(response)
+    assert ("warning", "1 was skipped: you may not do this to it.") in messages_of(response)
     mine.refresh_from_db()
     other.refresh_from_db()
     assert (mine.status, other.status) == ("processed", "dead")
@@ -820,13 +821,13 @@ class TestReal:
             if outcome:
                 raise outcome[0]
 
-        assert messages_of(press(client, make())) == [("success", "It ran again: processed.")]
+        assert messages_of(press(client, make())) == [("success", "It ran: processed.")]
         outcome.append(GiveUp("never"))
         ((level, text),) = messages_of(press(client, make()))
-        assert (level, text.partition(".")[0]) == ("error", "It ran again and did not work: dead")
+        assert (level, text.partition(".")[0]) == ("error", "It ran and did not work: dead")
         outcome[0] = ValueError("again")
         ((level, text),) = messages_of(press(client, make()))
-        assert (level, text.partition(".")[0]) == ("error", "It ran again and did not work: failed")
+        assert (level, text.partition(".")[0]) == ("error", "It ran and did not work: failed")
 
     def test_a_run_that_cannot_be_begun_stays_due(self, handler, monkeypatch):
         client, receipt = person("otto", "view_webhookreceipt", "retry_webhookreceipt"), make()
@@ -1054,3 +1055,94 @@ def test_the_model_admin_has_no_system_check_errors():
     assert admin.site._registry[WebhookReceipt].check() == []
     assert not admin.site.is_registered(WebhookAttempt)
     assert not admin.site.is_registered(WebhookCheckpoint)
+
+
+# -- release and discard -----------------------------------------------------------------------------------------------
+
+
+def press_on(client, receipt, name, **more):
+    return client.post(f"{LIST}{receipt.pk}/{name}/", button(receipt, **more), follow=True)
+
+
+@pytest.fixture
+def keeper():
+    return person(
+        "keeper",
+        *(f"{name}_webhookreceipt" for name in ("view", "release", "discard")),
+    )
+
+
+@pytest.fixture
+def held(pay):
+    return make(status="quarantined", reason="schema", result="does not fit the schema: amount: invalid", attempts=0)
+
+
+def test_a_held_receipt_says_why_and_is_released_once(keeper, held, committing):
+    page = keeper.get(page_of(held)).content.decode()
+    assert "Held for a person" in page and "amount: invalid" in page and "Release and run" in page
+    assert "Retry now" not in page
+    first = committing(press_on, keeper, held, "release", reason="looked at it")
+    second = committing(press_on, keeper, held, "release")
+    assert messages_of(first) == [("success", "Made due. It runs as soon as this request is saved.")]
+    assert messages_of(second)[0][0] == "warning"
+    held.refresh_from_db()
+    assert (held.status, held.attempts, held.result) == ("processed", 1, "paid")
+    entry = LogEntry.objects.get()
+    assert "Released after status quarantined, attempt 0. Reason: looked at it" in entry.get_change_message()
+
+
+def test_a_held_receipt_is_discarded_and_runs_no_more(keeper, held, committing):
+    response = committing(press_on, keeper, held, "discard", reason="a test of theirs")
+    assert messages_of(response) == [("success", "Discarded. Its event, delivered again, is answered as a duplicate.")]
+    held.refresh_from_db()
+    assert (held.status, held.attempts, held.due_at) == ("discarded", 0, None)
+    assert held.processed_at is not None
+    assert "Discarded after status quarantined" in LogEntry.objects.get().get_change_message()
+    assert "Release and run" not in keeper.get(page_of(held)).content.decode()
+
+
+@pytest.mark.parametrize("name", ["release", "discard", "retry"])
+def test_each_act_has_a_permission_of_its_own(held, name):
+    others = {"retry", "release", "discard"} - {name}
+    client = person("other", "view_webhookreceipt", *(f"{each}_webhookreceipt" for each in others))
+    assert press_on(client, held, name).status_code == 403
+    held.refresh_from_db()
+    assert held.status == "quarantined"
+
+
+def test_what_is_at_work_or_finished_is_not_discarded(keeper, pay, committing):
+    for status in ("processing", "processed", "ignored", "discarded"):
+        receipt = make(status=status)
+        response = committing(press_on, keeper, receipt, "discard")
+        assert messages_of(response)[0][0] == "warning"
+        receipt.refresh_from_db()
+        assert receipt.status == status
+
+
+def test_the_actions_release_and_discard_what_the_list_showed(keeper, pay, committing):
+    receipts = [make(status="quarantined", reason="late", attempts=0) for _ in range(3)]
+    for action, chosen in (("release_selected", receipts[:1]), ("discard_selected", receipts[1:])):
+        committing(keeper.post, LIST, {**selection(keeper, *chosen), "action": action})
+    statuses = [WebhookReceipt.objects.get(pk=receipt.pk).status for receipt in receipts]
+    assert statuses == ["processed", "discarded", "discarded"]
+
+
+def test_a_replay_leads_to_the_receipt_that_took_effect(keeper, handler, post):
+    handler("partner", "*", name="h")(lambda event: None)
+    signed = {"nonce": "one", "at": int(time.time())}
+    post("partner", {"type": "x"}, key="a", **signed)
+    post("partner", {"type": "x"}, key="b", **signed)
+    original, replay = WebhookReceipt.objects.order_by("pk")
+    page = keeper.get(page_of(replay)).content.decode()
+    assert f'<a href="{page_of(original)}">It took effect as #{original.pk}.</a>' in page
+    assert "once more" in page
+    WebhookReceipt.objects.filter(pk=original.pk).update(status="dead")
+    assert f"It first came as #{original.pk}, which is dead." in keeper.get(page_of(replay)).content.decode()
+    original.delete()
+    assert "first came as" in keeper.get(page_of(replay)).content.decode()
+
+
+def test_a_viewer_reads_why_it_is_held_and_has_no_button(viewer, held):
+    page = viewer.get(page_of(held)).content.decode()
+    assert "Held for a person" in page
+    assert "formaction" not in page

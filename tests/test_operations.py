@@ -1,3 +1,4 @@
+import time
 from datetime import timedelta
 
 import pytest
@@ -7,6 +8,7 @@ from django.utils import timezone
 from django_webhook_guard import operations, processing, statements
 from django_webhook_guard.exceptions import GiveUp
 from django_webhook_guard.models import WebhookCheckpoint, WebhookReceipt
+from django_webhook_guard.models.receipts import Status
 
 pytestmark = pytest.mark.django_db(databases=["default", "other"])
 EVENT = {"id": "evt_1", "type": "x"}
@@ -143,3 +145,59 @@ def test_a_receipt_of_a_source_that_is_gone_cannot_run_here(failed, sources):
     sources(stripe=None)
     assert not operations.runnable(failed)
     assert operations.retry(failed, actor="anna")
+
+
+# -- release and discard -----------------------------------------------------------------------------------------------
+
+ALL = set(Status.values)
+
+
+@pytest.mark.parametrize("status", sorted(ALL))
+def test_release_takes_held_receipts_only_and_gives_a_budget(failed, status):
+    WebhookReceipt.objects.update(
+        status=status, reason="late", attempts=3, budget_from=timezone.now() - timedelta(days=9), due_at=None
+    )
+    before = WebhookReceipt.objects.values().get()
+    assert operations.release(receipt(), actor="anna") == (status == "quarantined")
+    if status != "quarantined":
+        assert WebhookReceipt.objects.values().get() == before
+        return
+    row = statements.read_by_id("default", receipt().pk)
+    assert (row.status, row.reason, row.used) == ("received", "", 0)
+    assert abs(row.budget_age) < 5 and abs(row.due_in) < 5
+    assert processing.run(row.id, "admin").status == "processed"
+
+
+@pytest.mark.parametrize("status", sorted(ALL))
+def test_discard_ends_what_nobody_runs_and_what_is_not_over(failed, post, status):
+    WebhookReceipt.objects.update(status=status, processed_at=None)
+    done = operations.discard(receipt(), actor="anna", reason="a test event")
+    assert done == (status in {"quarantined", "failed", "dead", "received"})
+    if done:
+        ended = receipt()
+        assert (ended.status, ended.due_at, ended.lease_until) == ("discarded", None, None)
+        assert ended.processed_at is not None
+        assert post("stripe", EVENT).json()["status"] == "duplicate"
+
+
+@pytest.mark.parametrize("operation", [operations.release, operations.discard])
+def test_a_held_receipt_that_moved_on_since_it_was_shown_is_left_alone(failed, operation):
+    WebhookReceipt.objects.update(status="quarantined")
+    shown = receipt()
+    assert operation(receipt(), actor="otto")
+    before = WebhookReceipt.objects.values().get()
+    assert not operation(shown, actor="anna")
+    assert WebhookReceipt.objects.values().get() == before
+
+
+def test_a_released_replay_runs_under_its_own_fingerprint(post, handler):
+    runs = []
+    handler("partner", "*", name="h")(lambda event: runs.append(event.receipt_id))
+    signed = {"nonce": "one", "at": int(time.time())}
+    post("partner", EVENT, key="a", **signed)
+    post("partner", EVENT, key="b", **signed)
+    held = WebhookReceipt.objects.get(status="quarantined")
+    assert held.result == f"first came as {WebhookReceipt.objects.get(status='processed').fingerprint}"
+    assert operations.release(held, actor="anna")
+    assert processing.run(held.pk, "admin").status == "processed"
+    assert len(runs) == 2

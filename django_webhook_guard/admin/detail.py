@@ -1,9 +1,12 @@
 """What hangs on a receipt, read and put into words for its page."""
 
+import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from django.db import Error
+from django.db.models import QuerySet
 from django.utils.connection import ConnectionDoesNotExist
 from django.utils.translation import gettext as _
 
@@ -13,12 +16,14 @@ from django_webhook_guard.events import owed
 from django_webhook_guard.exceptions import Misconfigured
 from django_webhook_guard.handlers import Handler
 from django_webhook_guard.models import WebhookAttempt, WebhookCheckpoint, WebhookReceipt
+from django_webhook_guard.models.receipts import Reason, Status
 from django_webhook_guard.models.records import Mark
 from django_webhook_guard.text import shortened, visible
 
 #: How many attempts a page shows, the newest, and how much of the end of a traceback, in characters.
 ATTEMPTS = 50
 TRACEBACK = 8_192
+_FINGERPRINT = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,6 +107,52 @@ def plan(receipt: WebhookReceipt, found: Marks) -> Plan:
         unknown=[visible(name) for name in receipt.handlers if name not in known | standing],
         problem=_problem(receipt),
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Held:
+    """Why a receipt is held, and what releasing it means.
+
+    Args:
+        why: The reason in words.
+        original: The receipt that had the message, or the nonce, first; None where it is gone or not to be seen.
+        url: That receipt's page.
+        effect: What became of it, in words.
+    """
+
+    why: str
+    original: WebhookReceipt | None = None
+    url: str = ""
+    effect: str = ""
+
+
+def held(
+    receipt: WebhookReceipt, visible_receipts: QuerySet[WebhookReceipt], url: Callable[[WebhookReceipt], str]
+) -> Held | None:
+    """Say why a receipt is quarantined; None where it is not.
+
+    Args:
+        receipt: The receipt.
+        visible_receipts: Those that the person may see.
+        url: Returns a receipt's page.
+    """
+    if receipt.status != Status.QUARANTINED:
+        return None
+    why = str(receipt.get_reason_display())
+    found = _FINGERPRINT.search(receipt.result)
+    if receipt.reason not in (Reason.REPLAYED, Reason.KEY_REUSED) or found is None:
+        return Held(why=why)
+    original = (
+        visible_receipts.filter(fingerprint=found[0]).only("status", "fingerprint", "source", "event_type").first()
+    )
+    if original is None:
+        return Held(why=why)
+    if original.status == Status.PROCESSED:
+        effect = _("It took effect as #%(number)d.")
+    else:
+        effect = _("It first came as #%(number)d, which is %(status)s.")
+    told = effect % {"number": original.pk, "status": original.get_status_display()}
+    return Held(why=why, original=original, url=url(original), effect=told)
 
 
 def checkpoint_rows(receipt: WebhookReceipt, found: Marks) -> list[dict[str, Any]]:

@@ -1,6 +1,7 @@
 """Receipts in the admin: evidence to look at, and a button to try again."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.contrib import admin
@@ -10,7 +11,6 @@ from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern, path, reverse
-from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_POST, require_safe
 
@@ -24,7 +24,8 @@ from django_webhook_guard.admin.changelist import (
     numbers,
     search,
 )
-from django_webhook_guard.admin.reporting import tell_about_many, tell_about_one
+from django_webhook_guard.admin.reporting import audited, tell_about_many, tell_about_one
+from django_webhook_guard.admin.retrying import ACTS, DISCARD, RELEASE, RETRY, Act
 from django_webhook_guard.conf import receipts_alias
 from django_webhook_guard.models import WebhookReceipt
 from django_webhook_guard.text import shortened
@@ -86,7 +87,7 @@ class WebhookReceiptAdmin(_ModelAdmin):
     search_help_text = gettext_lazy(
         "An event id, a reference from an answer, an object of a configured source, or the number of a receipt; exact."
     )
-    actions = ("retry_selected",)
+    actions = ("retry_selected", "release_selected", "discard_selected")
     readonly_fields: ClassVar[Any] = flatten_fieldsets(_FIELDSETS)
     fieldsets: ClassVar[Any] = _FIELDSETS
 
@@ -106,8 +107,25 @@ class WebhookReceiptAdmin(_ModelAdmin):
 
     def has_retry_permission(self, request: HttpRequest, obj: WebhookReceipt | None = None) -> bool:
         """Tell whether the person may retry receipts, or this one."""
+        return self._may(RETRY, request, obj)
+
+    def has_release_permission(self, request: HttpRequest, obj: WebhookReceipt | None = None) -> bool:
+        """Tell whether the person may release held receipts, or this one."""
+        return self._may(RELEASE, request, obj)
+
+    def has_discard_permission(self, request: HttpRequest, obj: WebhookReceipt | None = None) -> bool:
+        """Tell whether the person may discard receipts, or this one."""
+        return self._may(DISCARD, request, obj)
+
+    def _may(self, act: Act, request: HttpRequest, obj: WebhookReceipt | None) -> bool:
         user: Any = request.user
-        return self.has_view_permission(request, obj) and user.has_perm("django_webhook_guard.retry_webhookreceipt")
+        permission = f"django_webhook_guard.{act.name}_webhookreceipt"
+        return self.has_view_permission(request, obj) and user.has_perm(permission)
+
+    def _allows(self, act: Act) -> Callable[..., bool]:
+        """Return the method that a subclass may have narrowed."""
+        allows: Callable[..., bool] = getattr(self, f"has_{act.name}_permission")
+        return allows
 
     # -- the list ------------------------------------------------------------------------------------------------------
 
@@ -139,17 +157,33 @@ class WebhookReceiptAdmin(_ModelAdmin):
     @admin.action(permissions=["retry"], description=gettext_lazy("Retry selected failed and dead receipts"))
     def retry_selected(self, request: HttpRequest, queryset: QuerySet[WebhookReceipt]) -> None:
         """Make the selected receipts due and run the first of them, the oldest first."""
+        self._do_to_selected(RETRY, request, queryset)
+
+    @admin.action(permissions=["release"], description=gettext_lazy("Release selected quarantined receipts"))
+    def release_selected(self, request: HttpRequest, queryset: QuerySet[WebhookReceipt]) -> None:
+        """Release the selected receipts and run the first of them, the oldest first."""
+        self._do_to_selected(RELEASE, request, queryset)
+
+    @admin.action(permissions=["discard"], description=gettext_lazy("Discard selected receipts"))
+    def discard_selected(self, request: HttpRequest, queryset: QuerySet[WebhookReceipt]) -> None:
+        """End the selected receipts without their work being done."""
+        self._do_to_selected(DISCARD, request, queryset)
+
+    def _do_to_selected(self, act: Act, request: HttpRequest, queryset: QuerySet[WebhookReceipt]) -> None:
         columns_needed = ("fingerprint", "source", "event_type", "status", "attempts", "budget_from", "handlers")
         chosen = self.get_queryset(request).filter(pk__in=numbers(queryset[:REACH]))
         receipts = list(chosen.only(*columns_needed).order_by("received_at", "pk"))
         shown = retrying.read_shown(request.POST.getlist("shown"), request.POST.getlist("shown_at"))
-        report = self._retry(request, receipts, shown, "")
-        tell_about_many(request, report)
+        report = self._do(act, request, receipts, shown, "")
+        tell_about_many(request, act, report)
 
     # -- one receipt ---------------------------------------------------------------------------------------------------
 
     def get_urls(self) -> list[URLPattern]:
-        views = (("retry", require_POST(self.retry_view)), ("body", require_safe(self.body_view)))
+        views: list[tuple[str, Callable[..., HttpResponse]]] = [
+            (act.name, require_POST(partial(self.act_view, act=act))) for act in ACTS
+        ]
+        views.append(("body", require_safe(self.body_view)))
         own = [
             path(f"<path:object_id>/{name}/", self.admin_site.admin_view(view), name=self._url_name(name))
             for name, view in views
@@ -188,8 +222,8 @@ class WebhookReceiptAdmin(_ModelAdmin):
             found = detail.marks(obj)
             attempts, earlier = detail.attempt_rows(obj)
             context |= {
-                "may_retry": obj.retryable and self.has_retry_permission(request, obj),
-                "retry_url": self._url("retry", obj),
+                "acts": self._acts(request, obj),
+                "held": detail.held(obj, self.get_queryset(request), partial(self._url, "change")),
                 "row_shown": retrying.row_shown(obj),
                 "max_reason": MAX_REASON,
                 "plan": detail.plan(obj, found),
@@ -204,13 +238,18 @@ class WebhookReceiptAdmin(_ModelAdmin):
             }
         return super().render_change_form(request, context, add, change, form_url, obj)
 
-    def retry_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Retry one receipt, if it is as the page with the button showed it."""
-        receipt = self._permitted(request, object_id, self.has_retry_permission)
+    def _acts(self, request: HttpRequest, receipt: WebhookReceipt) -> dict[str, str]:
+        """Return what the person may do to a receipt as it is, with the address of each."""
+        may = [act for act in ACTS if act.possible(receipt) and self._allows(act)(request, receipt)]
+        return {act.name: self._url(act.name, receipt) for act in may}
+
+    def act_view(self, request: HttpRequest, object_id: str, act: Act) -> HttpResponse:
+        """Do something to one receipt, if it is as the page with the button showed it."""
+        receipt = self._permitted(request, object_id, self._allows(act))
         shown = retrying.read_shown(request.POST.getlist("shown"))
         reason = shortened(request.POST.get("reason", "").strip(), MAX_REASON)
-        report = self._retry(request, [receipt], shown, reason)
-        tell_about_one(request, report, receipt)
+        report = self._do(act, request, [receipt], shown, reason)
+        tell_about_one(request, act, report, receipt)
         return HttpResponseRedirect(self._url("change", receipt))
 
     def body_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
@@ -229,22 +268,22 @@ class WebhookReceiptAdmin(_ModelAdmin):
             },
         )
 
-    def _retry(
-        self, request: HttpRequest, receipts: list[WebhookReceipt], shown: retrying.Shown, reason: str
+    def _do(
+        self, act: Act, request: HttpRequest, receipts: list[WebhookReceipt], shown: retrying.Shown, reason: str
     ) -> retrying.Report:
         user: Any = request.user
 
         def audit(receipt: WebhookReceipt) -> None:
-            words = _("Retried after status %(status)s, attempt %(attempts)d. Reason: %(reason)s")
             about = {"status": receipt.status, "attempts": receipt.attempts, "reason": reason or "-"}
-            self.log_change(request, receipt, words % about)
+            self.log_change(request, receipt, audited(act) % about)
 
-        return retrying.retry_all(
+        return retrying.do_all(
+            act,
             receipts,
             shown=shown,
             actor=user.get_username(),
             reason=reason,
-            allowed=lambda receipt: self.has_retry_permission(request, receipt),
+            allowed=lambda receipt: self._allows(act)(request, receipt),
             audit=audit,
             using=receipts_alias(),
         )

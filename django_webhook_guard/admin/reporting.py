@@ -1,4 +1,4 @@
-"""What a person is told after a retry. No text of a sender is in it."""
+"""What a person is told after a retry, release or discard. No text of a sender is in it."""
 
 from collections.abc import Iterator
 
@@ -7,7 +7,7 @@ from django.http import HttpRequest
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from django_webhook_guard.admin.retrying import Report
+from django_webhook_guard.admin.retrying import Act, Report
 from django_webhook_guard.models import WebhookReceipt
 from django_webhook_guard.models.receipts import Status
 from django_webhook_guard.text import visible
@@ -15,18 +15,47 @@ from django_webhook_guard.text import visible
 Line = tuple[int, str]
 
 
-def tell_about_many(request: HttpRequest, report: Report) -> None:
-    """Say how many were made due, ran, wait and were left alone."""
-    for level, line in (*_done(report), *_left_alone(report)):
+def audited(act: Act) -> str:
+    """Return the words of the admin's log, with places for status, attempts and reason."""
+    return {
+        "retry": _("Retried after status %(status)s, attempt %(attempts)d. Reason: %(reason)s"),
+        "release": _("Released after status %(status)s, attempt %(attempts)d. Reason: %(reason)s"),
+        "discard": _("Discarded after status %(status)s, attempt %(attempts)d. Reason: %(reason)s"),
+    }[act.name]
+
+
+def tell_about_many(request: HttpRequest, act: Act, report: Report) -> None:
+    """Say to how many it was done, how they ran, and which were left alone."""
+    for level, line in (*_done(act, report), *_left_alone(act, report)):
         messages.add_message(request, level, line)
 
 
-def _done(report: Report) -> Iterator[Line]:
-    count = len(report.made_due)
+def _nothing(act: Act) -> str:
+    return {
+        "retry": _("No receipt was made due."),
+        "release": _("No receipt was released."),
+        "discard": _("No receipt was discarded."),
+    }[act.name]
+
+
+def _so_many(act: Act, count: int) -> str:
+    words = {
+        "retry": ngettext("%(count)d receipt was made due.", "%(count)d receipts were made due.", count),
+        "release": ngettext("%(count)d receipt was released.", "%(count)d receipts were released.", count),
+        "discard": ngettext("%(count)d receipt was discarded.", "%(count)d receipts were discarded.", count),
+    }
+    return words[act.name] % {"count": count}
+
+
+def _done(act: Act, report: Report) -> Iterator[Line]:
+    count = len(report.done)
     if not count:
-        yield messages.WARNING, _("No receipt was made due.")
+        yield messages.WARNING, _nothing(act)
         return
-    due = ngettext("%(count)d receipt was made due.", "%(count)d receipts were made due.", count) % {"count": count}
+    due = _so_many(act, count)
+    if not act.runs:
+        yield messages.SUCCESS, due
+        return
     if not report.over:
         words = _("The first ones run as soon as this request is saved; webhook_sweep brings the rest.")
         yield messages.SUCCESS, f"{due} {words}"
@@ -52,7 +81,26 @@ def _runs(report: Report) -> Iterator[Line]:
         yield level, words % {"count": count, "status": labels.get(status, status)}
 
 
-def _left_alone(report: Report) -> Iterator[Line]:
+def _wrong_state(act: Act, count: int) -> str:
+    words = {
+        "retry": ngettext(
+            "%(count)d was skipped: it is neither failed nor dead.",
+            "%(count)d were skipped: they are neither failed nor dead.",
+            count,
+        ),
+        "release": ngettext(
+            "%(count)d was skipped: it is not quarantined.", "%(count)d were skipped: they are not quarantined.", count
+        ),
+        "discard": ngettext(
+            "%(count)d was skipped: it is finished, or an attempt is at work.",
+            "%(count)d were skipped: they are finished, or an attempt is at work.",
+            count,
+        ),
+    }
+    return words[act.name]
+
+
+def _left_alone(act: Act, report: Report) -> Iterator[Line]:
     yield from _counted(
         report.moved_on,
         ngettext(
@@ -61,19 +109,12 @@ def _left_alone(report: Report) -> Iterator[Line]:
             report.moved_on,
         ),
     )
-    yield from _counted(
-        report.closed,
-        ngettext(
-            "%(count)d was skipped: it is neither failed nor dead.",
-            "%(count)d were skipped: they are neither failed nor dead.",
-            report.closed,
-        ),
-    )
+    yield from _counted(report.closed, _wrong_state(act, report.closed))
     yield from _counted(
         report.refused,
         ngettext(
-            "%(count)d was skipped: you may not retry it.",
-            "%(count)d were skipped: you may not retry them.",
+            "%(count)d was skipped: you may not do this to it.",
+            "%(count)d were skipped: you may not do this to them.",
             report.refused,
         ),
     )
@@ -108,32 +149,39 @@ def _counted(count: int, words: str, level: int = messages.WARNING) -> Iterator[
         yield level, words % {"count": count}
 
 
-def tell_about_one(request: HttpRequest, report: Report, receipt: WebhookReceipt) -> None:
+def tell_about_one(request: HttpRequest, act: Act, report: Report, receipt: WebhookReceipt) -> None:
     """Say what became of one receipt."""
-    level, line = _about_made_due(report) if report.made_due else _about_left_alone(report, receipt)
+    level, line = _about_done(act, report) if report.done else _about_left_alone(act, report, receipt)
     messages.add_message(request, level, line)
 
 
-def _about_made_due(report: Report) -> Line:
+def _about_done(act: Act, report: Report) -> Line:
+    if not act.runs:
+        return messages.SUCCESS, _("Discarded. Its event, delivered again, is answered as a duplicate.")
     if not report.over:
         return messages.SUCCESS, _("Made due. It runs as soon as this request is saved.")
     if report.broken:
         return messages.WARNING, _("Made due, but it could not be run now: webhook_sweep brings it, the log says why.")
     status = next(iter(report.ran), "")
     if status in (Status.PROCESSED, Status.IGNORED):
-        return messages.SUCCESS, _("It ran again: %(status)s.") % {"status": Status(status).label}
+        return messages.SUCCESS, _("It ran: %(status)s.") % {"status": Status(status).label}
     if status in Status.values:
-        words = _("It ran again and did not work: %(status)s. The newest attempt below says why.")
+        words = _("It ran and did not work: %(status)s. The newest attempt below says why.")
         return messages.ERROR, words % {"status": Status(status).label}
     return messages.INFO, _("Made due. It did not run in this request; webhook_sweep brings it.")
 
 
-def _about_left_alone(report: Report, receipt: WebhookReceipt) -> Line:
+def _about_left_alone(act: Act, report: Report, receipt: WebhookReceipt) -> Line:
     if report.homeless:
         words = _("Nothing was done: this process has no source “%(source)s”.")
         return messages.ERROR, words % {"source": visible(receipt.source)}
     if report.failed:
         return messages.ERROR, _("Nothing was done: the database refused it, the log says why.")
     if report.closed:
-        return messages.WARNING, _("Nothing was done: only failed and dead receipts can be retried.")
+        wrong_state = {
+            "retry": _("Nothing was done: only failed and dead receipts can be retried."),
+            "release": _("Nothing was done: only quarantined receipts can be released."),
+            "discard": _("Nothing was done: it is finished, or an attempt is at work."),
+        }
+        return messages.WARNING, wrong_state[act.name]
     return messages.WARNING, _("Nothing was done: the receipt moved on since the page was shown. It is as below now.")

@@ -1,4 +1,4 @@
-"""Retries that a person asks for: once for what the page showed, and never inside the request's transaction."""
+"""What a person asks for: once for what the page showed, and runs never inside the request's transaction."""
 
 import logging
 import time
@@ -21,6 +21,27 @@ logger = logging.getLogger("django_webhook_guard")
 #: How many receipts are run inside one request, and for how many seconds a request may go on.
 RUNS = 20
 SECONDS = 20.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Act:
+    """Something that a person may do to receipts.
+
+    Args:
+        name: The operation's, also its permission's and its address's.
+        possible: Whether a receipt is in a state for it.
+        runs: Whether the receipt is run afterwards, which takes its source.
+    """
+
+    name: str
+    possible: Callable[[WebhookReceipt], bool]
+    runs: bool = True
+
+
+RETRY = Act(name="retry", possible=lambda receipt: receipt.retryable)
+RELEASE = Act(name="release", possible=lambda receipt: receipt.releasable)
+DISCARD = Act(name="discard", possible=lambda receipt: receipt.discardable, runs=False)
+ACTS = (RETRY, RELEASE, DISCARD)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,11 +100,11 @@ class Report:
     """What became of a person's wish.
 
     Args:
-        made_due: Receipts that this request made due.
+        done: Receipts to which this request did it.
         moved_on: How many are not any more what the page showed.
-        closed: How many are neither failed nor dead.
+        closed: How many are in no state for it.
         homeless: Names of sources that this process does not have, with the number of their receipts.
-        refused: How many the person may not retry.
+        refused: To how many the person may not do it.
         failed: How many could not be written.
         unreached: How many were not looked at, because time was up.
         ran: Status → how many runs ended in it; None → somebody else was faster.
@@ -91,7 +112,7 @@ class Report:
         over: Whether the runs are over; they are not yet where the request has a transaction.
     """
 
-    made_due: list[int] = field(default_factory=list)
+    done: list[int] = field(default_factory=list)
     moved_on: int = 0
     closed: int = 0
     homeless: Counter[str] = field(default_factory=Counter)
@@ -104,11 +125,12 @@ class Report:
 
     @property
     def waiting(self) -> int:
-        """How many of those that were made due are left to the sweeper."""
-        return len(self.made_due) - sum(self.ran.values())
+        """How many of those that should run are left to the sweeper."""
+        return len(self.done) - sum(self.ran.values())
 
 
-def retry_all(
+def do_all(
+    act: Act,
     receipts: Sequence[WebhookReceipt],
     *,
     shown: Shown,
@@ -118,16 +140,17 @@ def retry_all(
     audit: Callable[[WebhookReceipt], Any],
     using: str,
 ) -> Report:
-    """Make receipts due that are as they were shown, and run the first of them once that is committed.
+    """Do something to receipts that are as they were shown, and run the first of them once that is committed.
 
     Each is a transaction of its own together with its audit entry; one that fails does not stop the others.
 
     Args:
+        act: What.
         receipts: The receipts as they are now.
         shown: What the person saw.
         actor: Who, as text.
         reason: Why.
-        allowed: Whether the person may retry a receipt.
+        allowed: Whether the person may do it to a receipt.
         audit: Writes who did what to a receipt.
         using: The receipts' database alias.
     """
@@ -137,28 +160,31 @@ def retry_all(
         if time.monotonic() > deadline:
             report.unreached = len(receipts) - position
             break
-        if _may_go(receipt, shown, allowed, report):
-            _make_due(receipt, actor, reason, audit, report, using)
-    if report.made_due:
+        if _may_go(act, receipt, shown, allowed, report):
+            _do(act, receipt, actor, reason, audit, report, using)
+    if report.done and act.runs:
         transaction.on_commit(partial(_run_all, report, actor, deadline), using=using, robust=True)
     return report
 
 
-def _may_go(receipt: WebhookReceipt, shown: Shown, allowed: Callable[[WebhookReceipt], bool], report: Report) -> bool:
+def _may_go(
+    act: Act, receipt: WebhookReceipt, shown: Shown, allowed: Callable[[WebhookReceipt], bool], report: Report
+) -> bool:
     if not allowed(receipt):
         report.refused += 1
     elif not shown.still_true(receipt):
         report.moved_on += 1
-    elif not receipt.retryable:
+    elif not act.possible(receipt):
         report.closed += 1
-    elif not operations.runnable(receipt):
+    elif act.runs and not operations.runnable(receipt):
         report.homeless[receipt.source] += 1
     else:
         return True
     return False
 
 
-def _make_due(
+def _do(
+    act: Act,
     receipt: WebhookReceipt,
     actor: str,
     reason: str,
@@ -168,28 +194,28 @@ def _make_due(
 ) -> None:
     try:
         with transaction.atomic(using=using):
-            done = operations.retry(receipt, actor=actor, reason=reason)
+            done = getattr(operations, act.name)(receipt, actor=actor, reason=reason)
             if done:
                 audit(receipt)
     except (Error, ConnectionDoesNotExist):
-        logger.exception("webhook receipt %s could not be made due", receipt.pk)
+        logger.exception("webhook receipt %s: %s could not be written", receipt.pk, act.name)
         report.failed += 1
         return
     if done:
-        report.made_due.append(receipt.pk)
+        report.done.append(receipt.pk)
     else:
         report.moved_on += 1
 
 
 def _run_all(report: Report, actor: str, deadline: float) -> None:
     """Run what was made due, within bounds; the sweeper brings the rest."""
-    for receipt_id in report.made_due[:RUNS]:
+    for receipt_id in report.done[:RUNS]:
         if time.monotonic() > deadline:
             break
         try:
             run = processing.run(receipt_id, "admin", actor)
         except Exception:
-            logger.exception("webhook receipt %s was made due and could not be run", receipt_id)
+            logger.exception("webhook receipt %s is due and could not be run", receipt_id)
             report.broken += 1
             continue
         report.ran[run.status if run is not None else ""] += 1

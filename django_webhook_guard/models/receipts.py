@@ -132,7 +132,11 @@ class WebhookReceipt(models.Model):
         verbose_name = _("webhook receipt")
         verbose_name_plural = _("webhook receipts")
         default_permissions = ("view",)
-        permissions = [("retry_webhookreceipt", _("Can retry failed and dead webhook receipts"))]
+        permissions = [
+            ("retry_webhookreceipt", _("Can retry failed and dead webhook receipts")),
+            ("release_webhookreceipt", _("Can release quarantined webhook receipts")),
+            ("discard_webhookreceipt", _("Can discard open, dead and quarantined webhook receipts")),
+        ]
         constraints = [models.UniqueConstraint(fields=["fingerprint"], name="webhook_receipt_fingerprint")]
         indexes = [
             models.Index(fields=["received_at"], name="webhook_receipt_received"),
@@ -162,28 +166,61 @@ class WebhookReceipt(models.Model):
         """Whether a person may have it run again."""
         return self.status in (Status.FAILED, Status.DEAD)
 
+    @property
+    def releasable(self) -> bool:
+        """Whether it is held, and a person may let it run."""
+        return self.status == Status.QUARANTINED
+
+    @property
+    def discardable(self) -> bool:
+        """Whether a person may end it without its work being done."""
+        return self.status in (Status.QUARANTINED, Status.FAILED, Status.DEAD, Status.RECEIVED)
+
     def make_due(self) -> bool:
         """Give a failed or dead receipt a new budget of attempts and make it due now.
-
-        Conditional on status and attempt number as this object read them, so of two people, or of a person
-        and a running attempt, one wins.
 
         Returns:
             Whether it was this call that did it.
         """
-        rows = type(self)._base_manager.using(router.db_for_write(type(self)))
-        if not self.retryable:
-            return False
-        changed = rows.filter(pk=self.pk, status=self.status, attempts=self.attempts).update(
-            status=Status.RECEIVED,
-            reason=Reason.NONE,
-            excused=F("attempts"),
-            budget_from=DatabaseNow(),
-            due_at=DatabaseNow(),
-            lease_until=None,
-            processed_at=None,
+        return self.retryable and self._move_on(**self._due_now())
+
+    def release(self) -> bool:
+        """Let a quarantined receipt run: due now, with a budget of attempts that begins now.
+
+        Returns:
+            Whether it was this call that did it.
+        """
+        return self.releasable and self._move_on(**self._due_now())
+
+    def discard(self) -> bool:
+        """End a receipt that nobody runs at the moment; its event, delivered again, is a duplicate.
+
+        Returns:
+            Whether it was this call that did it.
+        """
+        return self.discardable and self._move_on(
+            status=Status.DISCARDED, processed_at=DatabaseNow(), due_at=None, lease_until=None
         )
-        return bool(changed)
+
+    def _due_now(self) -> dict[str, Any]:
+        return {
+            "status": Status.RECEIVED,
+            "reason": Reason.NONE,
+            "excused": F("attempts"),
+            "budget_from": DatabaseNow(),
+            "due_at": DatabaseNow(),
+            "lease_until": None,
+            "processed_at": None,
+        }
+
+    def _move_on(self, **changes: Any) -> bool:
+        """Change the row, unless it moved on since this object read it.
+
+        Conditional on status and attempt number, so of two people, or of a person and a running attempt, one wins.
+        """
+        rows = type(self)._base_manager.using(router.db_for_write(type(self)))
+        unchanged = rows.filter(pk=self.pk, status=self.status, attempts=self.attempts)
+        return bool(unchanged.update(**changes))
 
 
 def receipts_alias() -> str:

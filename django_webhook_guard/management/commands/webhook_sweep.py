@@ -1,19 +1,13 @@
 """``manage.py webhook_sweep``."""
 
-from argparse import ArgumentTypeError
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from django_webhook_guard.conf import runnable_names
+from django_webhook_guard.management.choosing import positive
 from django_webhook_guard.processing import Run
 from django_webhook_guard.sweeper import sweep
-
-
-def _positive(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise ArgumentTypeError(f"{text!r} is no positive whole number")
-    return int(text)
 
 
 class Command(BaseCommand):
@@ -26,7 +20,7 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
-            "--batch", type=_positive, default=100, help="How many receipts at most (default: %(default)s)."
+            "--batch", type=positive, default=100, help="How many receipts at most (default: %(default)s)."
         )
         parser.add_argument("--source", help="Only receipts of this source.")
 
