@@ -164,6 +164,16 @@ class LiveDatabase:
         )
         return row["n"]
 
+    def sessions(self):
+        """Return how many connections others have to it."""
+        if self.vendor == "sqlite":
+            return 0
+        if self.vendor == "postgresql":
+            sql = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        else:
+            sql = "SELECT id FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()"
+        return len(self.query(sql))
+
     def cut(self):
         """Kill every server's connection, as a database that restarts does; return how many."""
         if self.vendor == "postgresql":
@@ -188,10 +198,10 @@ class Server:
     Args:
         database: What it uses.
         log: The file that takes its output.
-        kind: ``sync`` or ``gthread`` for gunicorn's workers, ``uvicorn`` (one process), or ``runserver``.
-        workers: Number of worker processes.
+        kind: ``sync`` or ``gthread`` for gunicorn's workers, ``uvicorn``, or ``runserver``.
+        workers: Number of worker processes; one of uvicorn has no parent that would start it again.
         threads: Threads of each.
-        options: Further arguments of gunicorn.
+        options: Further arguments of gunicorn or uvicorn.
         env: Environment.
     """
 
@@ -207,6 +217,7 @@ class Server:
             self.port, descriptors = listener.getsockname()[1], (listener.fileno(),)
             threads = threads if kind == "gthread" else 1
             command = ["-m", "uvicorn", "tests.project.asgi:application", "--fd", str(listener.fileno())]
+            command += [*(["--workers", str(workers)] if workers > 1 else []), *options]
             command = command if kind == "uvicorn" else [
                 "-m", "gunicorn", "tests.project.wsgi:application", "--preload", "--bind", f"fd://{listener.fileno()}",
                 "--worker-class", kind, "--workers", str(workers), "--threads", str(threads), "--log-level", "info",
@@ -249,7 +260,9 @@ class Server:
         """Return the process ids of the workers."""
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
         try:
-            return [int(pid) for pid in children.read_text().split()]
+            found = [int(pid) for pid in children.read_text().split()]
+            # Python's own helper process beside uvicorn's workers is none.
+            return [pid for pid in found if b"resource_tracker" not in Path(f"/proc/{pid}/cmdline").read_bytes()]
         except OSError:
             return []
 

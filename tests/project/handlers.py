@@ -62,8 +62,22 @@ def outsider(event):
     return _work(event, "outsider")
 
 
-@webhook_handler(SOURCES, "coroutine.*", name="coroutine")
-async def coroutine(event):
-    await Effect.objects.acreate(name=event.data["id"], handler="coroutine")
-    await asyncio.sleep(event.data.get("sleep", 0))
+async def _await_work(event, handler):
+    """``_work`` on an event loop, but for sleeping in the database."""
+    await Effect.objects.acreate(name=event.data["id"], handler=handler)
+    reach(f"inside {handler}")
+    if event.attempt == 1 and event.data.get("sleeper", handler) == handler:
+        await asyncio.sleep(event.data.get("sleep", 0))
+    if event.attempt <= event.data.get("fails", {}).get(handler, 0):
+        raise RuntimeError("asked to fail")
     return f"attempt {event.attempt}"
+
+
+@webhook_handler(SOURCES, ["coroutine.*", "coroutines.*"], name="async handler")
+async def first_coroutine(event):
+    return await _await_work(event, "handler")
+
+
+@webhook_handler(SOURCES, "coroutines.*", name="second async handler")
+async def second_coroutine(event):
+    return await _await_work(event, "second handler")
