@@ -2,6 +2,9 @@
 
     python -m benchmarks.crash_matrix                          # the three databases, and writes the table beside it
     python -m benchmarks.crash_matrix --kills 200 sqlite://    # one database, more random kills, prints only
+    python -m benchmarks.crash_matrix --uvicorn async          # the same through uvicorn and the async door
+
+With ``--uvicorn sync`` the handlers are plain functions there, with ``--uvicorn async`` coroutines.
 
 After the kills every receipt that is due is swept, and every sender delivers again what was not accepted. Then each
 event must have taken effect exactly once. The stages are put in by the test project, not by the package.
@@ -32,6 +35,8 @@ DATABASES = {
     "PostgreSQL": "postgres://postgres@127.0.0.1:5432/webhooks",
     "MariaDB": "mysql://root@127.0.0.1:3306/webhooks",
 }
+#: Types whose handlers are coroutines and leave the same effects.
+COROUTINES = {"one.x": "coroutine.x", "both.x": "coroutines.x"}
 WORKER, SERVER = "at a random moment, one worker", "at a random moment, the whole server"
 KINDS = [(sender, case) for sender in ("stripe", "github", "partner") for case in ("one", "both", "second fails")]
 
@@ -43,10 +48,11 @@ class Trial:
         database: Where.
         folder: Where the servers' output goes.
         seed: Of everything random.
+        uvicorn: None for gunicorn and the plain door; else ``sync`` or ``async``, the kind of handlers behind uvicorn.
     """
 
-    def __init__(self, database, folder, seed):
-        self.database, self.folder = database, folder
+    def __init__(self, database, folder, seed, uvicorn=None):
+        self.database, self.folder, self.uvicorn = database, folder, uvicorn
         self.random = random.Random(seed)
         self.kills = Counter()
         self.events = {}  # event -> name of its case
@@ -55,6 +61,8 @@ class Trial:
 
     def event(self, sender, case, **content):
         event_type, more, _, _ = CASES[case]
+        if self.uvicorn == "async":
+            event_type = COROUTINES.get(event_type, event_type)
         event = Event(sender, f"evt_{next(self._numbers)}", event_type, **more, **content)
         self.events[event] = case
         return event
@@ -73,7 +81,7 @@ class Trial:
     def at_stages(self):
         """Kill a worker at every stage, twice: once the sender comes again, once a sweep does."""
         for recovery in ("redelivery", "sweep"):
-            with serving(self.database, self.folder / f"{recovery}.log", kind="sync", workers=1) as server:
+            with serving(self.database, self.folder / f"{recovery}.log", **self._kind("sync", 1)) as server:
                 events = []
                 for sender, case, stage in MATRIX:
                     events.append(self.event(sender, case))
@@ -124,7 +132,13 @@ class Trial:
             current[0].stop(timeout=10)
 
     def _server(self, number):
-        return Server(self.database, self.folder / f"random{next(number)}.log", workers=2, threads=4)
+        return Server(self.database, self.folder / f"random{next(number)}.log", **self._kind("gthread", 2))
+
+    def _kind(self, gunicorn, workers):
+        """Return how to start a server; of uvicorn two workers, so that there is a parent that replaces them."""
+        if self.uvicorn is None:
+            return {"kind": gunicorn, "workers": workers, "threads": 4}
+        return {"kind": "uvicorn", "workers": 2, "LIVE_ASYNC": "1"}
 
     def _kill_a_worker(self, server):
         while not (pids := server.workers()):
@@ -146,7 +160,7 @@ class Trial:
         found = Counter(events=len(self.events), lost=sum(self._lacks(event, effects) for event in self.accepted))
         others = [event for event in self.events if event not in self.accepted]
         with (
-            serving(self.database, self.folder / "settle.log", workers=2, threads=4) as server,
+            serving(self.database, self.folder / "settle.log", **self._kind("gthread", 2)) as server,
             ThreadPoolExecutor(4) as pool,
         ):
             list(pool.map(lambda event: event.until_held(server), others))
@@ -170,13 +184,13 @@ class Trial:
         return any((event.id, handler) not in effects for handler in CASES[self.events[event]][2])
 
 
-def run(name, url, kills, seed):
+def run(name, url, kills, seed, uvicorn):
     print(f"{name}: ", end="", flush=True)
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         database = LiveDatabase(url, Path(folder), LIVE_LEASE=LEASE)
         try:
-            trial = Trial(database.create(), Path(folder), seed)
+            trial = Trial(database.create(), Path(folder), seed, uvicorn)
             trial.at_stages()
             trial.at_random(kills)
             found = trial.settle()
@@ -187,13 +201,15 @@ def run(name, url, kills, seed):
     return trial.kills, found
 
 
-def table(results, command):
+def table(results, uvicorn):
     """Return the results as Markdown.
 
     Args:
         results: Name of the database → (kills by stage, what was found).
-        command: How to repeat it.
+        uvicorn: None, or the kind of handlers behind uvicorn.
     """
+    server = "gunicorn" if uvicorn is None else f"uvicorn, with {uvicorn} handlers"
+    command = "python -m benchmarks.crash_matrix" + (f" --uvicorn {uvicorn}" if uvicorn else "")
     stages = [*dict.fromkeys(stage for _, _, stage in MATRIX), WORKER, SERVER]
     rows = [("killed …", *results), *[(stage, *(kills[stage] for kills, _ in results.values())) for stage in stages]]
     rows.append(("**kills**", *(f"**{kills.total()}**" for kills, _ in results.values())))
@@ -209,10 +225,9 @@ def table(results, command):
     total = sum(kills.total() for kills, _ in results.values())
     return "\n".join(
         [
-            "# Crash matrix",
+            "# Crash matrix" + (f": uvicorn, {uvicorn} handlers" if uvicorn else ""),
             "",
-            f"{total} times `kill -9` of gunicorn's processes while they received webhooks, on the three databases. At "
-            "named stages",
+            f"{total} times `kill -9` of the processes of {server}, while they received webhooks. At named stages",
             "the process dies at exactly that line, once recovered by the sender's retry and once by `manage.py "
             "webhook_sweep`;",
             "at random moments six senders deliver without pause, half of which never come again.",
@@ -229,16 +244,19 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("urls", nargs="*", help="of databases; without any: the three, and the table is written")
     parser.add_argument("--kills", type=int, default=60, help="at random moments, per database (default: %(default)s)")
+    parser.add_argument("--uvicorn", choices=["sync", "async"], help="through uvicorn, with this kind of handlers")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     django.setup()
     chosen = {url.partition(":")[0]: url for url in options.urls} or DATABASES
-    results = {name: run(name, url, options.kills, options.seed) for name, url in chosen.items()}
-    text = table(results, "python -m benchmarks.crash_matrix")
+    results = {name: run(name, url, options.kills, options.seed, options.uvicorn) for name, url in chosen.items()}
+    text = table(results, options.uvicorn)
     if options.urls:
         print(text)
     else:
-        Path(__file__).with_suffix(".md").write_text(text)
+        beside = Path(__file__)
+        suffix = f"_uvicorn_{options.uvicorn}" if options.uvicorn else ""
+        beside.with_name(f"{beside.stem}{suffix}.md").write_text(text)
     if any(found[key] for _, found in results.values() for key in ("lost", "doubled", "stuck")):
         sys.exit("not every event took effect once")
 

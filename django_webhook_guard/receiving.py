@@ -368,10 +368,10 @@ def _take_all(verified: _Verified, items: Sequence[Any]) -> Outcome:
     found = [_item(verified, number, item) for number, item in enumerate(items)]
     arrivals = [each for each in found if isinstance(each, Arrival)]
     outcomes = [each for each in found if isinstance(each, Outcome)]
-    new = intake.store(arrivals, items=len(items)) if arrivals else frozenset()
-    for number, arrival in enumerate(arrivals):
-        fingerprint = arrival.event.fingerprint
-        first = fingerprint in new and all(each.event.fingerprint != fingerprint for each in arrivals[:number])
+    new = set(intake.store(arrivals, items=len(items))) if arrivals else set()
+    for arrival in arrivals:
+        first = arrival.event.fingerprint in new
+        new.discard(arrival.event.fingerprint)
         claim = intake.claim_stored(arrival) if first else intake.claim(arrival)
         outcomes.append(_settle(verified, arrival, claim))
     counts = Counter(each.decision for each in outcomes)
