@@ -1,10 +1,13 @@
 """Many events in one body."""
 
 import json
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
-from django.db import IntegrityError
+from django.db import IntegrityError, connection, connections
+from django.test import Client
 
 from django_webhook_guard import intake, statements
 from django_webhook_guard.exceptions import MalformedContent
@@ -232,3 +235,38 @@ def test_an_item_without_id_has_its_number_in_its_key(send, sources):
     send([{"n": 1}, {"n": 1}])
     keys = list(WebhookReceipt.objects.values_list("fingerprint", "key_origin"))
     assert len(set(keys)) == 2 and {origin for _, origin in keys} == {"content"}
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("source", ["many", "loose"])
+def test_batches_that_overlap_at_the_same_moment(handler, source):
+    if connection.vendor == "sqlite":
+        pytest.skip("threads share the one connection of SQLite in memory")
+    handler(["many", "loose"], "*", name="book")(lambda event: Effect.objects.create(name=event.event_id) and None)
+    secret = SECRET if source == "many" else "loose-s3cret-0123456789"
+
+    def deliver(number):
+        ids = list(range(12))
+        shift = number % 12
+        body = json.dumps([{"id": f"e{each}", "n": number // 4} for each in ids[shift:] + ids[:shift]]).encode()
+        headers = {"X-Acme": senders.stripe(body, secret=secret)["Stripe-Signature"], "X-Batch": "1"}
+        try:
+            for _ in range(40):
+                client = Client()
+                status = client.post(f"/webhooks/{source}/", body, "application/json", headers=headers).status_code
+                if status == 200:
+                    return 200
+                assert status == 503, status
+                time.sleep(0.05)
+        finally:
+            connections.close_all()
+        return 503
+
+    with ThreadPoolExecutor(8) as pool:
+        assert set(pool.map(deliver, range(24))) == {200}
+    names = list(Effect.objects.values_list("name", flat=True))
+    # The loose source's ids count only together with the body: there each body's items are events of their own.
+    assert len(names) == WebhookReceipt.objects.count()
+    if source == "many":
+        assert sorted(names) == sorted(f"e{each}" for each in range(12))
+    assert set(WebhookReceipt.objects.values_list("status", flat=True)) == {"processed"}

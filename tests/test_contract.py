@@ -52,7 +52,7 @@ class DoorContract:
             return contract.play(contract.Door(self.name, browser.cookies))
 
     @pytest.mark.django_db(databases=["default", "other"])
-    def test_the_contract(self, heard):
+    def test_h2_h6_the_contract(self, heard):
         assert {name: answer[0] for name, answer in heard.items()} == contract.STATUSES
         receipts = dict(WebhookReceipt.objects.exclude(source="captured").values_list("event_id", "status"))
         assert receipts == {f"evt_{number}": "processed" for number in (1, 2, 5, 6, 7)}
