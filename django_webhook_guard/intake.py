@@ -5,8 +5,6 @@ insert at all, and for an event that may have its receipt under a former name of
 """
 
 import logging
-from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Literal
@@ -17,7 +15,7 @@ from django_webhook_guard.delivery import Delivery
 from django_webhook_guard.events import bury, lease_seconds, marks, owed
 from django_webhook_guard.handlers import Handler
 from django_webhook_guard.identity import Event, held_fingerprint
-from django_webhook_guard.statements import Inserted, NewBatch, NewReceipt, Row
+from django_webhook_guard.statements import Inserted, NewReceipt, Row
 from django_webhook_guard.transactions import committed, durable, repeated
 
 logger = logging.getLogger("django_webhook_guard")
@@ -122,13 +120,13 @@ def _look(arrival: Arrival) -> Claim:
 def _claim_once(arrival: Arrival) -> Claim | None:
     """Insert, or answer from the row that is there; None where it changed meanwhile."""
     event = arrival.event
-    former = _former(arrival)
-    if former is not None:
-        return _answer_former(arrival, former)
-    if _is_dropped(arrival):
+    earlier = former(arrival)
+    if earlier is not None:
+        return _answer_former(arrival, earlier)
+    if is_dropped(arrival):
         row = statements.read(arrival.using, event.fingerprint)
         return Claim(decision="declined", fingerprint=event.fingerprint) if row is None else _answer(arrival, row)
-    new = _new_receipt(arrival)
+    new = new_receipt(arrival)
     if not arrival.source.keeps_seen:
         with committed(arrival.using):
             inserted = statements.insert(arrival.using, new)
@@ -153,12 +151,12 @@ def _insert_with_seen(arrival: Arrival, new: NewReceipt) -> Inserted | None:
     """
     event = arrival.event
     with durable(arrival.using):
-        if statements.insert_seen(arrival.using, event.seen_digest, event.fingerprint, _keep_for(arrival)):
+        if statements.insert_seen(arrival.using, event.seen_digest, event.fingerprint, keep_for(arrival)):
             return statements.insert(arrival.using, new)
     return None
 
 
-def _keep_for(arrival: Arrival) -> float | None:
+def keep_for(arrival: Arrival) -> float | None:
     """Return how long a message is remembered, in seconds: until it is late twice over, or with its receipt."""
     signed_at, tolerance = arrival.event.signed_at, arrival.source.tolerance
     if signed_at is None or tolerance is None or arrival.source.late == "quarantine":
@@ -169,7 +167,7 @@ def _keep_for(arrival: Arrival) -> float | None:
 def _claim_late(arrival: Arrival) -> Claim | None:
     """Answer a delivery that came after its window: it may end what is open, but runs nothing that is new."""
     event, seen_as = arrival.event, None
-    row = _former(arrival) or statements.read(arrival.using, event.fingerprint)
+    row = former(arrival) or statements.read(arrival.using, event.fingerprint)
     if arrival.source.keeps_seen:
         seen_as = statements.read_seen(arrival.using, event.seen_digest)
         if seen_as not in (None, row.fingerprint if row else event.fingerprint):
@@ -183,9 +181,9 @@ def _claim_late(arrival: Arrival) -> Claim | None:
 
 def _hold_late(arrival: Arrival) -> Claim | None:
     """Store an event that nobody knew before its window was over; None where somebody was faster."""
-    if _is_dropped(arrival):
+    if is_dropped(arrival):
         return Claim(decision="declined", fingerprint=arrival.event.fingerprint)
-    new = _new_receipt(arrival)
+    new = new_receipt(arrival)
     if arrival.source.keeps_seen:
         inserted = _insert_with_seen(arrival, new)
     else:
@@ -194,12 +192,12 @@ def _hold_late(arrival: Arrival) -> Claim | None:
     return _inserted(arrival, new, inserted) if inserted is not None and inserted.id is not None else None
 
 
-def _is_dropped(arrival: Arrival) -> bool:
+def is_dropped(arrival: Arrival) -> bool:
     """Tell whether the source stores nothing that no handler wants."""
     return arrival.source.unhandled == "drop" and not arrival.handlers and not arrival.hold
 
 
-def _former(arrival: Arrival) -> Row | None:
+def former(arrival: Arrival) -> Row | None:
     """Return the receipt that the event has under a former name of its source."""
     for namespace in arrival.source.formerly:
         row = statements.read(arrival.using, arrival.event.under(namespace).fingerprint)
@@ -213,7 +211,7 @@ def _answer_former(arrival: Arrival, row: Row) -> Claim | None:
     digest = arrival.event.seen_digest
     if arrival.source.keeps_seen:
         with committed(arrival.using):
-            new = statements.insert_seen(arrival.using, digest, row.fingerprint, _keep_for(arrival))
+            new = statements.insert_seen(arrival.using, digest, row.fingerprint, keep_for(arrival))
         seen_as = None if new else statements.read_seen(arrival.using, digest)
         if seen_as not in (None, row.fingerprint):
             return _hold(arrival, "replayed", seen_as)
@@ -244,7 +242,7 @@ def _held(new: NewReceipt, receipt_id: int) -> Claim:
     )
 
 
-def _new_receipt(arrival: Arrival) -> NewReceipt:
+def new_receipt(arrival: Arrival) -> NewReceipt:
     """Return the receipt in the state in which it is born: held, ignored, or leased by this process."""
     if arrival.hold or arrival.event.late:
         return _receipt(arrival, status="quarantined", reason=arrival.hold or "late", result=arrival.why)
@@ -303,105 +301,6 @@ def kept_headers(delivery: Delivery, source: Source) -> dict[str, str]:
     }
 
 
-# -- many events in one body -------------------------------------------------------------------------------------------
-
-
-class _Taken(Exception):
-    """Another delivery has stored one of the events meanwhile."""
-
-
-def store(arrivals: Sequence[Arrival], *, items: int) -> frozenset[str]:
-    """Store those events of a batch that are new, all of them or none, due to be run.
-
-    Args:
-        arrivals: The events of one delivery.
-        items: How many items its body holds.
-
-    Returns:
-        The fingerprints of the receipts that this call made.
-
-    Raises:
-        django.db.OperationalError: The database is away, or busy for too long.
-    """
-    for _ in range(LOOKS):
-        with suppress(_Taken):
-            return repeated(lambda: _store(arrivals, items))
-    return frozenset()  # then each is claimed like one that came alone
-
-
-def _store(arrivals: Sequence[Arrival], items: int) -> frozenset[str]:
-    using = arrivals[0].using
-    wanted = {each.event.fingerprint: each for each in reversed(arrivals) if _is_storable(each)}
-    known = statements.present(using, list(wanted))
-    # Sorted, so that two deliveries of the same events wait for each other instead of locking each other out.
-    new = [wanted[fingerprint] for fingerprint in sorted(wanted.keys() - known)]
-    new = [each for each in new if not _is_used(each)]
-    if not new:
-        return frozenset()
-    with durable(using):
-        batch_id = statements.insert_batch(using, _batch(new[0], items))
-        for each in new:
-            if each.source.keeps_seen and not statements.insert_seen(
-                using, each.event.seen_digest, each.event.fingerprint, _keep_for(each)
-            ):
-                raise _Taken
-        if not statements.insert_many(using, [_item(each, batch_id) for each in new]):
-            raise _Taken
-    return frozenset(each.event.fingerprint for each in new)
-
-
-def _is_storable(arrival: Arrival) -> bool:
-    if _is_dropped(arrival) or (arrival.event.late and arrival.source.late == "reject"):
-        return False
-    return _former(arrival) is None
-
-
-def _is_used(arrival: Arrival) -> bool:
-    """Tell whether the signed message was accepted before; the claim of that item says under which key."""
-    if not arrival.source.keeps_seen:
-        return False
-    return statements.read_seen(arrival.using, arrival.event.seen_digest) is not None
-
-
-def _batch(arrival: Arrival, items: int) -> NewBatch:
-    return NewBatch(
-        source=arrival.source.name,
-        request_id=arrival.request_id,
-        received_at=arrival.now,
-        items=items,
-        body=arrival.delivery.body,
-        body_digest=arrival.event.body_digest.hex(),
-    )
-
-
-def _item(arrival: Arrival, batch_id: int) -> NewReceipt:
-    """Return the receipt of an item: the body stands on the batch, and whoever is first leases it."""
-    born = _new_receipt(arrival)
-    if born.status == "processing":
-        born = replace(born, status="received", attempts=0, lease=None, due=True)
-    return replace(born, batch_id=batch_id, body=None)
-
-
-def claim_stored(arrival: Arrival) -> Claim:
-    """Claim an event that ``store`` has just stored.
-
-    Raises:
-        django.db.OperationalError: The database is away, or busy for too long.
-    """
-    return repeated(lambda: _claim_stored(arrival)) or claim(arrival)
-
-
-def _claim_stored(arrival: Arrival) -> Claim | None:
-    row = statements.read(arrival.using, arrival.event.fingerprint)
-    if row is None or row.status not in ("received", "ignored", "quarantined"):
-        return None
-    if row.status == "received":
-        taken = _take_over(arrival, row)
-        return replace(taken, new=True) if taken is not None else None
-    decision: Decision = "ignored" if row.status == "ignored" else "quarantined"
-    return Claim(decision=decision, fingerprint=row.fingerprint, receipt_id=row.id, reason=row.reason, new=True)
-
-
 # -- the state table ---------------------------------------------------------------------------------------------------
 
 
@@ -418,9 +317,9 @@ def _answer(arrival: Arrival, row: Row) -> Claim | None:
         return _answer_closed(arrival, row)
     arrival = _as_stored(arrival, row)
     if row.status == "quarantined":  # as late, and now it is here in time
-        return _take_over(arrival, row) if arrival.handlers else _answer_closed(arrival, row)
+        return take_over(arrival, row) if arrival.handlers else _answer_closed(arrival, row)
     if row.status == "received":
-        return _take_over(arrival, row)
+        return take_over(arrival, row)
     if row.status == "processing":
         return _answer_processing(arrival, row)
     if row.status == "failed":
@@ -428,7 +327,7 @@ def _answer(arrival: Arrival, row: Row) -> Claim | None:
     if row.status == "dead" and row.reason == "exhausted":
         return _answer_exhausted(arrival, row)
     if row.status == "ignored" and _has_open_handler(arrival, row):
-        return _take_over(arrival, row)
+        return take_over(arrival, row)
     return _answer_closed(arrival, row)
 
 
@@ -466,7 +365,7 @@ def _answer_failed(arrival: Arrival, row: Row) -> Claim | None:
 def _next_attempt(arrival: Arrival, row: Row) -> Claim | None:
     """Take over, or write dead what has no attempts left and then look again."""
     if row.used < arrival.source.retry.max_attempts:
-        return _take_over(arrival, row)
+        return take_over(arrival, row)
     bury(arrival.using, row)
     return None
 
@@ -475,7 +374,7 @@ def _answer_exhausted(arrival: Arrival, row: Row) -> Claim | None:
     """Give a dead receipt one more attempt, at most one per longest delay: a delivery is a wish to try again."""
     rest = arrival.source.retry.max_delay - (row.finished_ago or 0)
     if rest <= 0:
-        return _take_over(arrival, row)
+        return take_over(arrival, row)
     _count(arrival, row)
     return _busy(row, rest)
 
@@ -487,7 +386,7 @@ def _has_open_handler(arrival: Arrival, row: Row) -> bool:
     return any(not marked & set(handler.names) for handler in arrival.handlers)
 
 
-def _take_over(arrival: Arrival, row: Row) -> Claim | None:
+def take_over(arrival: Arrival, row: Row) -> Claim | None:
     """Lease a receipt as it was read; None where somebody was faster."""
     names = tuple(dict.fromkeys((*row.handlers, *arrival.names)))
     with committed(arrival.using):

@@ -13,7 +13,7 @@ from typing import Any
 
 from django.db import Error
 
-from django_webhook_guard import intake, processing
+from django_webhook_guard import batches, intake, processing
 from django_webhook_guard.conf import UnknownSource, get_source, receipts_alias, source_of
 from django_webhook_guard.delivery import Delivery
 from django_webhook_guard.events import Reply, WebhookEvent, announce, wanted
@@ -368,11 +368,11 @@ def _take_all(verified: _Verified, items: Sequence[Any]) -> Outcome:
     found = [_item(verified, number, item) for number, item in enumerate(items)]
     arrivals = [each for each in found if isinstance(each, Arrival)]
     outcomes = [each for each in found if isinstance(each, Outcome)]
-    new = set(intake.store(arrivals, items=len(items))) if arrivals else set()
+    new = set(batches.store(arrivals, items=len(items))) if arrivals else set()
     for arrival in arrivals:
         first = arrival.event.fingerprint in new
         new.discard(arrival.event.fingerprint)
-        claim = intake.claim_stored(arrival) if first else intake.claim(arrival)
+        claim = batches.claim_stored(arrival) if first else intake.claim(arrival)
         outcomes.append(_settle(verified, arrival, claim))
     counts = Counter(each.decision for each in outcomes)
     detail = f"{len(items)} items" + "".join(f", {decision} {n}" for decision, n in counts.items())

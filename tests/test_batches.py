@@ -9,7 +9,7 @@ import pytest
 from django.db import IntegrityError, connection, connections
 from django.test import Client
 
-from django_webhook_guard import intake, statements
+from django_webhook_guard import batches, statements
 from django_webhook_guard.exceptions import MalformedContent
 from django_webhook_guard.locators import Body, Header
 from django_webhook_guard.models import WebhookBatch, WebhookReceipt, WebhookSeen
@@ -111,7 +111,7 @@ def test_an_item_that_comes_again_in_another_batch_is_a_duplicate(send, effects,
 
 
 def test_what_was_stored_before_a_crash_is_run_by_the_sweeper(send, effects, monkeypatch):
-    monkeypatch.setattr(intake, "claim_stored", lambda arrival: (_ for _ in ()).throw(SystemExit))
+    monkeypatch.setattr(batches, "claim_stored", lambda arrival: (_ for _ in ()).throw(SystemExit))
     with pytest.raises(SystemExit):
         send([{"id": "a"}, {"id": "b"}])
     assert states() == {0: "received", 1: "received"}
