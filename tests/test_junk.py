@@ -127,6 +127,7 @@ def send(client, method, path, body, content_type, headers):
 
 
 @pytest.mark.django_db(databases=["default", "other"])
+@pytest.mark.slow
 def test_twenty_thousand_strangers(anywhere, quiet, caplog):
     chance, client = random.Random(20261130), Client(enforce_csrf_checks=True)
     statuses = {}
