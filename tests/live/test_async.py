@@ -96,6 +96,7 @@ def test_a_kill_at_any_stage_loses_nothing_and_doubles_nothing(on_postgres, serv
         event = killed[stage] = new(("stripe", "github")[number % 2], event_type)
         with pytest.raises(Dropped):
             event.deliver(server, kill=stage)
+        assert bool(database.receipts(event)) != ((event.sender, stage) in NOTHING_STORED), stage
     assert server.log().count("killed at stage") == len(EVERY)
     time.sleep(LEASE)
     swept, brought = list(killed.items())[::2], list(killed.items())[1::2]
@@ -111,6 +112,19 @@ def test_a_kill_at_any_stage_loses_nothing_and_doubles_nothing(on_postgres, serv
         assert event.deliver(server).decision == "duplicate", stage
         assert database.effects(event) == EFFECTS[event_type], stage
         assert len(database.receipts(event)) == 1, stage
+
+
+def test_f3_a_sender_that_gives_up_and_comes_again_gets_one_run(on_postgres, serve, database, new):
+    server = serve(kind="uvicorn", workers=1, LIVE_ASYNC="1", LIVE_LEASE=60)
+    event = new("stripe", "coroutine.x", sleep=4)
+    with suppress(Dropped, OSError):
+        event.deliver(server, timeout=0.5)
+    copies = [event.deliver(server) for _ in range(2)]
+    assert {(copy.status, copy.decision) for copy in copies} == {(503, "busy")}
+    event.until_held(server)
+    receipt = database.receipt(event)
+    assert (receipt["status"], receipt["attempts"]) == ("processed", 1)
+    assert database.effects(event) == {"handler": 1}
 
 
 # -- the long run ------------------------------------------------------------------------------------------------------
@@ -146,6 +160,41 @@ def test_a_run_that_lost_its_lease_cannot_commit(uvicorn, database, new, soon, e
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("event_type", [*EFFECTS, *BOTH])
+def test_a_process_that_stood_still_cannot_commit_what_another_has_done(serve, database, new, soon, event_type):
+    """SIGSTOP: the process sleeps through its lease with its handler at work, and then goes on as if nothing were."""
+    if database.vendor == "sqlite":
+        pytest.skip("the one that stands still holds the one write lock")
+    frozen, other = (serve(kind="uvicorn", workers=1, LIVE_ASYNC="1") for _ in range(2))
+    event = new("github", event_type, sleep=0.7, sleeper="handler")
+    late = soon(event.deliver, frozen)
+    time.sleep(0.4)
+    frozen.process.send_signal(signal.SIGSTOP)
+    time.sleep(LEASE + 0.5)
+    database.sweep()
+    assert database.receipt(event)["status"] == "processed"
+    frozen.process.send_signal(signal.SIGCONT)
+    assert (late.result().status, late.result().decision) == (200, "duplicate")
+    assert event.deliver(other).decision == "duplicate"
+    assert database.effects(event) == {**EFFECTS, **BOTH}[event_type]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("event_type", EFFECTS)
+def test_a_pool_of_connections_serves_a_burst(serve, database, new, event_type):
+    if database.vendor != "postgresql":
+        pytest.skip("only psycopg has a pool")
+    server = serve(kind="uvicorn", workers=1, LIVE_ASYNC="1", LIVE_POOL="1")
+    event = new("stripe", event_type)
+    headers = event.signed()
+    answers = at_once(50, lambda _: event.deliver(server, headers=headers))
+    assert {answer.status for answer in answers} <= {200, 503}
+    event.until_held(server, headers=headers)
+    assert database.effects(event) == EFFECTS[event_type]
+    assert 0 < database.sessions() <= 4
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("event_type", EFFECTS)
 def test_a_stop_lets_a_run_finish(serve, database, new, soon, event_type):
     event = new("stripe", event_type, sleep=1)
@@ -176,15 +225,3 @@ def test_a_stop_that_does_not_wait_is_made_good(serve, database, new, soon, even
     event.until_held(after)
     assert database.receipt(event)["status"] == "processed"
     assert database.effects(event) == EFFECTS[event_type]
-
-
-def test_f3_a_sender_that_gives_up_and_comes_again_gets_one_run(on_postgres, uvicorn, database, new, soon):
-    event = new("stripe", "coroutine.x", sleep=LEASE - 0.5)
-    with suppress(Dropped, OSError):
-        event.deliver(uvicorn, timeout=0.3)
-    copies = [event.deliver(uvicorn) for _ in range(2)]
-    assert {(copy.status, copy.decision) for copy in copies} == {(503, "busy")}
-    event.until_held(uvicorn)
-    receipt = database.receipt(event)
-    assert (receipt["status"], receipt["attempts"]) == ("processed", 1)
-    assert database.effects(event) == {"handler": 1}

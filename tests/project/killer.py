@@ -9,6 +9,9 @@ import signal
 from contextvars import ContextVar
 from functools import wraps
 
+from asgiref.sync import iscoroutinefunction
+from django.utils.decorators import sync_and_async_middleware
+
 from django_webhook_guard import intake, processing, receiving, statements
 from django_webhook_guard.handlers import Handler
 
@@ -23,18 +26,25 @@ def reach(stage):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-class Killer:
-    """Middleware that reads the stage from a delivery."""
+@sync_and_async_middleware
+def killer(get_response):
+    """Middleware that reads the stage from a delivery; on an event loop it brings no thread in between."""
 
-    def __init__(self, get_response):
-        self.get_response = get_response
-
-    def __call__(self, request):
+    async def on_the_loop(request):
         token = _armed.set(request.headers.get("X-Kill-At"))
         try:
-            return self.get_response(request)
+            return await get_response(request)
         finally:
             _armed.reset(token)
+
+    def in_a_thread(request):
+        token = _armed.set(request.headers.get("X-Kill-At"))
+        try:
+            return get_response(request)
+        finally:
+            _armed.reset(token)
+
+    return on_the_loop if iscoroutinefunction(get_response) else in_a_thread
 
 
 def _before(stage, owner, name):

@@ -4,9 +4,11 @@ from tests.settings import *  # noqa: F403
 from tests.settings import DATABASES, INSTALLED_APPS, MIDDLEWARE, WEBHOOK_GUARD, env
 
 INSTALLED_APPS = [*INSTALLED_APPS[:-1], "tests.project.live.LiveConfig"]
-MIDDLEWARE = ["tests.project.killer.Killer", *MIDDLEWARE]
+MIDDLEWARE = ["tests.project.killer.killer", *MIDDLEWARE]
 
 DATABASES["default"]["CONN_MAX_AGE"] = env.int("LIVE_CONN_MAX_AGE", default=0)
+if env.str("LIVE_POOL", default=""):
+    DATABASES["default"]["OPTIONS"] = {"pool": {"max_size": 4}}
 if env.str("LIVE_SQLITE_OPTIONS", default=""):
     DATABASES["default"]["OPTIONS"] = env.json("LIVE_SQLITE_OPTIONS")
 
