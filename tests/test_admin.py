@@ -21,6 +21,7 @@ from django.utils import timezone
 from django_webhook_guard import operations
 from django_webhook_guard.admin import columns, payload, retrying
 from django_webhook_guard.admin.changelist import search
+from django_webhook_guard.events import Reply
 from django_webhook_guard.exceptions import GiveUp
 from django_webhook_guard.models import WebhookAttempt, WebhookCheckpoint, WebhookReceipt
 from django_webhook_guard.statements import insert_checkpoint
@@ -1122,9 +1123,15 @@ def test_what_is_at_work_or_finished_is_not_discarded(keeper, pay, committing):
 def test_the_actions_release_and_discard_what_the_list_showed(keeper, pay, committing):
     receipts = [make(status="quarantined", reason="late", attempts=0) for _ in range(3)]
     for action, chosen in (("release_selected", receipts[:1]), ("discard_selected", receipts[1:])):
-        committing(keeper.post, LIST, {**selection(keeper, *chosen), "action": action})
+        form = {**selection(keeper, *chosen), "action": action}
+        if action == "discard_selected":
+            page = keeper.post(LIST, form).content.decode()
+            assert "2 selected receipts are about to be discarded" in page
+            form = {**Forms(page).fields, "reason": "tests of theirs"}
+        committing(keeper.post, LIST, form)
     statuses = [WebhookReceipt.objects.get(pk=receipt.pk).status for receipt in receipts]
     assert statuses == ["processed", "discarded", "discarded"]
+    assert "Reason: tests of theirs" in LogEntry.objects.first().get_change_message()
 
 
 def test_a_replay_leads_to_the_receipt_that_took_effect(keeper, handler, post):
@@ -1146,3 +1153,14 @@ def test_a_viewer_reads_why_it_is_held_and_has_no_button(viewer, held):
     page = viewer.get(page_of(held)).content.decode()
     assert "Held for a person" in page
     assert "formaction" not in page
+
+
+def test_the_page_names_reply_item_and_what_is_still_to_run(viewer, pay):
+    reply = Reply("<script>", 201, "text/html").kept()
+    processed = make(status="processed", reply=reply, item=2)
+    page = viewer.get(page_of(processed)).content.decode()
+    assert "201, 8 bytes of text/html" in page and "item 3" in page and "&lt;script&gt;" not in page
+    failed = make(status="failed", handlers=["pay", "other"])
+    insert_checkpoint("default", failed.fingerprint, "pay", "done", "", 1)
+    page = viewer.get(page_of(failed)).content.decode()
+    assert "Still to run: <bdi><code>other</code></bdi></p>" in page

@@ -13,6 +13,7 @@ from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
 from django_webhook_guard.admin.retrying import row_shown
+from django_webhook_guard.events import Reply
 from django_webhook_guard.models import WebhookReceipt
 from django_webhook_guard.models.receipts import Status
 from django_webhook_guard.text import shortened, visible
@@ -150,3 +151,23 @@ def attempts(receipt: WebhookReceipt) -> str:
 def reference(receipt: WebhookReceipt) -> str:
     """Show what the sender was told."""
     return format_html("<code>{}</code>", receipt.reference)
+
+
+@admin.display(description=_("answer of a handler"))
+def reply(receipt: WebhookReceipt) -> str:
+    """Show what a handler answers to the sender, without its content."""
+    found = Reply.of(receipt.reply)
+    if found is None:
+        return EMPTY
+    words = gettext("%(status)d, %(size)d bytes of %(type)s")
+    return visible(words % {"status": found.status, "size": len(found.content), "type": found.content_type})
+
+
+@admin.display(description=_("batch"))
+def item(receipt: WebhookReceipt) -> str:
+    """Show which item of which batch the event is."""
+    if receipt.item is None:
+        return EMPTY
+    if receipt.batch_id is None:
+        return gettext("item %(item)d") % {"item": receipt.item + 1}
+    return gettext("item %(item)d of batch #%(batch)d") % {"item": receipt.item + 1, "batch": receipt.batch_id}

@@ -118,9 +118,11 @@ class Held:
         original: The receipt that had the message, or the nonce, first; None where it is gone or not to be seen.
         url: That receipt's page.
         effect: What became of it, in words.
+        said: What its schema says against its content.
     """
 
     why: str
+    said: str = ""
     original: WebhookReceipt | None = None
     url: str = ""
     effect: str = ""
@@ -139,6 +141,8 @@ def held(
     if receipt.status != Status.QUARANTINED:
         return None
     why = str(receipt.get_reason_display())
+    if receipt.reason == Reason.SCHEMA:
+        return Held(why=why, said=visible(receipt.result))
     found = _FINGERPRINT.search(receipt.result)
     if receipt.reason not in (Reason.REPLAYED, Reason.KEY_REUSED) or found is None:
         return Held(why=why)
@@ -153,6 +157,14 @@ def held(
         effect = _("It first came as #%(number)d, which is %(status)s.")
     told = effect % {"number": original.pk, "status": original.get_status_display()}
     return Held(why=why, original=original, url=url(original), effect=told)
+
+
+def waiting(receipt: WebhookReceipt, found: Marks) -> list[str]:
+    """Return the names of the handlers that an open receipt waits for."""
+    if receipt.status not in (Status.RECEIVED, Status.PROCESSING, Status.FAILED, Status.QUARANTINED):
+        return []
+    ended = {row.handler for row in found.rows} | {receipt.last_handler}
+    return [visible(name) for name in receipt.handlers if name not in ended]
 
 
 def checkpoint_rows(receipt: WebhookReceipt, found: Marks) -> list[dict[str, Any]]:

@@ -10,7 +10,9 @@ from django.contrib.admin.utils import flatten_fieldsets, quote, unquote
 from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
+from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_POST, require_safe
 
@@ -41,7 +43,7 @@ _STATE = (
     (columns.status, columns.attempts, columns.plain("deliveries")),
     (columns.time("received_at"), columns.time("last_delivered_at"), columns.time("processed_at")),
     (columns.time("due_at"), columns.time("lease_until")),
-    columns.plain("result"),
+    (columns.plain("result"), columns.reply),
 )
 _IDENTITY = (
     (columns.plain("source"), columns.plain("tenant"), columns.plain("event_type")),
@@ -49,7 +51,7 @@ _IDENTITY = (
     (columns.plain("idempotency_key"), columns.plain("key_origin")),
     (columns.time("signed_at"), columns.time("occurred_at")),
     (columns.plain("key_id"), columns.plain("request_id"), columns.reference),
-    columns.plain("fingerprint"),
+    (columns.plain("fingerprint"), columns.item),
 )
 _FIELDSETS: Any = (
     (gettext_lazy("State"), {"fields": _STATE}),
@@ -165,16 +167,34 @@ class WebhookReceiptAdmin(_ModelAdmin):
         self._do_to_selected(RELEASE, request, queryset)
 
     @admin.action(permissions=["discard"], description=gettext_lazy("Discard selected receipts"))
-    def discard_selected(self, request: HttpRequest, queryset: QuerySet[WebhookReceipt]) -> None:
-        """End the selected receipts without their work being done."""
+    def discard_selected(self, request: HttpRequest, queryset: QuerySet[WebhookReceipt]) -> HttpResponse | None:
+        """End the selected receipts without their work being done, once a second page has asked for a reason."""
+        if "confirmed" not in request.POST:
+            return self._confirmation(request, queryset)
         self._do_to_selected(DISCARD, request, queryset)
+        return None
+
+    def _confirmation(self, request: HttpRequest, queryset: QuerySet[WebhookReceipt]) -> HttpResponse:
+        """Return the page that asks once more, and sends the same form again."""
+        sent = ("action", "select_across", "index", ACTION_CHECKBOX_NAME, "shown", "shown_at")
+        context = {
+            **self.admin_site.each_context(request),
+            "title": _("Discard receipts"),
+            "opts": self.opts,
+            "media": self.media,
+            "count": len(numbers(queryset[:REACH])),
+            "fields": [(name, value) for name in sent for value in request.POST.getlist(name)],
+            "max_reason": MAX_REASON,
+        }
+        return TemplateResponse(request, "admin/django_webhook_guard/webhookreceipt/discard.html", context)
 
     def _do_to_selected(self, act: Act, request: HttpRequest, queryset: QuerySet[WebhookReceipt]) -> None:
         columns_needed = ("fingerprint", "source", "event_type", "status", "attempts", "budget_from", "handlers")
         chosen = self.get_queryset(request).filter(pk__in=numbers(queryset[:REACH]))
         receipts = list(chosen.only(*columns_needed).order_by("received_at", "pk"))
         shown = retrying.read_shown(request.POST.getlist("shown"), request.POST.getlist("shown_at"))
-        report = self._do(act, request, receipts, shown, "")
+        reason = shortened(request.POST.get("reason", "").strip(), MAX_REASON)
+        report = self._do(act, request, receipts, shown, reason)
         tell_about_many(request, act, report)
 
     # -- one receipt ---------------------------------------------------------------------------------------------------
@@ -223,6 +243,7 @@ class WebhookReceiptAdmin(_ModelAdmin):
             attempts, earlier = detail.attempt_rows(obj)
             context |= {
                 "acts": self._acts(request, obj),
+                "waiting": detail.waiting(obj, found),
                 "held": detail.held(obj, self.get_queryset(request), partial(self._url, "change")),
                 "row_shown": retrying.row_shown(obj),
                 "max_reason": MAX_REASON,
@@ -242,6 +263,14 @@ class WebhookReceiptAdmin(_ModelAdmin):
         """Return what the person may do to a receipt as it is, with the address of each."""
         may = [act for act in ACTS if act.possible(receipt) and self._allows(act)(request, receipt)]
         return {act.name: self._url(act.name, receipt) for act in may}
+
+    def history_view(
+        self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """Show the history; who may see no receipt does not learn whether this one is there."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        return super().history_view(request, object_id, extra_context)
 
     def act_view(self, request: HttpRequest, object_id: str, act: Act) -> HttpResponse:
         """Do something to one receipt, if it is as the page with the button showed it."""

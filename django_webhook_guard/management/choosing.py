@@ -9,6 +9,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db.models import QuerySet
 
+from django_webhook_guard import operations
 from django_webhook_guard.conf import receipts_alias
 from django_webhook_guard.models import WebhookReceipt
 from django_webhook_guard.models.receipts import Reason, Status
@@ -16,6 +17,8 @@ from django_webhook_guard.models.receipts import Reason, Status
 _NUMBER = re.compile(r"[0-9]{1,18}")
 _REFERENCE = re.compile(r"[0-9a-f]{16,64}")
 LIMIT = 1000
+#: Reasons for which a receipt is held.
+HELD = [str(each) for each in (Reason.LATE, Reason.SCHEMA, Reason.NO_KEY, Reason.REPLAYED, Reason.KEY_REUSED)]
 
 
 def positive(text: str) -> int:
@@ -43,31 +46,34 @@ class ActOnReceipts(BaseCommand):
         parser.add_argument(
             "receipts", nargs="*", help="Numbers of receipts, or references (16 to 64 hex) from answers and logs."
         )
-        parser.add_argument("--source", help="Of this source: all, or those that --held names.")
-        parser.add_argument("--held", choices=[each for each in Reason.values if each], help="Held for this reason.")
+        parser.add_argument("--source", help="Of this source; together with --held.")
+        parser.add_argument("--held", choices=HELD, help="All that are held for this reason.")
         parser.add_argument("--reason", default="", help="Why, for the log.")
         parser.add_argument("--actor", default="", help="Who (default: the user of the operating system).")
         parser.add_argument("--limit", type=positive, default=LIMIT, help="At most so many (default: %(default)s).")
         parser.add_argument("--dry-run", action="store_true", help="Print what would be done, and do nothing.")
 
     def handle(self, *, receipts: list[str], limit: int, dry_run: bool, **options: Any) -> None:
-        chosen = list(self._chosen(receipts, options["source"], options["held"])[:limit])
-        if not chosen:
+        found = list(self._chosen(receipts, options["source"], options["held"])[: limit + 1])
+        if not found:
             raise CommandError("No such receipt. The admin's list shows numbers and references.")
-        actor = options["actor"] or _user()
-        failed = 0
-        for receipt in chosen:
-            told = self._told(receipt, actor, options["reason"], dry_run)
-            failed += told != self.done
-            self.stdout.write(f"receipt {receipt.pk}: {told}")
-        if failed and not dry_run:
-            raise CommandError(f"{failed} of {len(chosen)} receipts were left alone.")
-        if self.afterwards and not dry_run:
+        actor, told = options["actor"] or _user(), []
+        for receipt in found[:limit]:
+            told.append(self._told(receipt, actor, options["reason"], dry_run))
+            self.stdout.write(f"receipt {receipt.pk}: {told[-1]}")
+        if self.afterwards and self.done in told:
             self.stdout.write(self.afterwards)
+        if len(found) > limit:
+            self.stdout.write("There are more: run it again, or give a higher --limit.")
+        left = sum("left alone" in each for each in told)
+        if left:
+            raise CommandError(f"{left} of {len(told)} receipts were left alone: look at each, and run it again.")
 
     def _told(self, receipt: WebhookReceipt, actor: str, reason: str, dry_run: bool) -> str:
         if not type(self).possible(receipt):
             return f"left alone, it is {receipt.status}"
+        if self.afterwards and not operations.runnable(receipt):
+            return f"left alone, this process has no source {receipt.source!r}"
         if dry_run:
             return f"would be {self.done}"
         return self.done if type(self).operation(receipt, actor=actor, reason=reason) else "left alone, it moved on"
@@ -91,6 +97,8 @@ class ActOnReceipts(BaseCommand):
             found = list(
                 rows.filter(fingerprint__gte=text, fingerprint__lt=f"{text}g").values_list("pk", flat=True)[:2]
             )
+            if len(found) > 1:
+                raise CommandError(f"{text!r} names several receipts: give more of it, or a number.")
             if found:
                 return found
         raise CommandError(f"No receipt {text!r}: give a number, or 16 to 64 hex of its fingerprint.")
