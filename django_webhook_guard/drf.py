@@ -2,7 +2,7 @@
 
 A delivery is verified on its raw bytes before anything of REST framework looks at it. What a project has set for its
 people's API plays no part: no authentication, permission, throttle, version, parser or renderer but those that the
-view itself names. Those run between verification and claim, so that nobody without the secret can use a limit up.
+view itself names. Those run between verification and claim, so that no forged delivery can use a limit up.
 """
 
 from collections.abc import Iterable, Mapping
@@ -44,11 +44,12 @@ class SignedWebhookAPIMixin(Door):
 
     ``authentication_classes``, ``permission_classes``, ``throttle_classes`` and ``versioning_class`` count where the
     view itself sets them; they are asked about verified deliveries only. A refusal stores nothing, and the sender
-    hears 403, or 429 with ``Retry-After``. ``serializer_class`` is the source's ``SCHEMA``, for tools that describe
-    an API.
+    hears 403, or 503 with ``Retry-After`` where it is throttled, so that it comes again. ``serializer_class`` is the
+    source's ``SCHEMA``, for tools that describe an API.
 
     Raises:
-        Misconfigured: The class has an async handler method, which REST framework cannot call.
+        Misconfigured: The class has an async handler method, which REST framework cannot call, or ``APIView`` stands
+            before this class.
     """
 
     authentication_classes: Any = ()
@@ -58,6 +59,12 @@ class SignedWebhookAPIMixin(Door):
     parser_classes: Any = (JSONParser,)
     renderer_classes: Any = (JSONRenderer,)
     content_negotiation_class: Any = IgnoreNegotiation
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        order = cls.__mro__
+        if APIView in order and order.index(APIView) < order.index(SignedWebhookAPIMixin):
+            raise Misconfigured(f"{cls.__name__}: name SignedWebhookAPIMixin before APIView, or it does nothing.")
 
     @classmethod
     def as_view(cls, **initkwargs: Any) -> ViewFunction:
@@ -69,7 +76,8 @@ class SignedWebhookAPIMixin(Door):
     @property
     def serializer_class(self) -> Schema | None:
         """The source's one ``SCHEMA``; None where it has none, or several by type."""
-        return _schema_of(self.source)
+        schemas = _schemas_of(self.source)
+        return schemas.pop() if len(schemas) == 1 else None
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         """Receive the request, before REST framework does anything with it."""
@@ -82,11 +90,11 @@ class SignedWebhookAPIMixin(Door):
     def allow(self, request: HttpRequest, kwargs: Mapping[str, Any]) -> Outcome | None:
         """Ask what the view has opted into, about a verified delivery whose body can be read again."""
         view = cast(APIView, self)
-        declared = type(self).serializer_class
-        if isinstance(declared, type) and declared is not _schema_of(self.source):
+        name, declared = self.get_source(request, **kwargs), type(self).serializer_class
+        if isinstance(declared, type) and declared not in _schemas_of(name):
             raise Misconfigured(
-                f"{type(self).__name__}.serializer_class is {declared.__name__}, which is not the SCHEMA of source "
-                f"{self.source!r}: say it in SCHEMA, because a later run has no view."
+                f"{type(self).__name__}.serializer_class is {declared.__name__}, which is not a SCHEMA of source "
+                f"{name!r}: say it in SCHEMA, because a later run has no view."
             )
         view.args, view.kwargs, view.headers = (), dict(kwargs), {}
         try:
@@ -97,18 +105,16 @@ class SignedWebhookAPIMixin(Door):
         return None
 
 
-def _schema_of(name: str) -> Schema | None:
+def _schemas_of(name: str) -> set[Schema]:
     source = configuration().sources.get(name)
-    schemas = {schema for _, schema in source.schemas} if source is not None else set()
-    return schemas.pop() if len(schemas) == 1 else None
+    return {schema for _, schema in source.schemas} if source is not None else set()
 
 
 def _refusal(error: APIException | PermissionDenied) -> Outcome:
     reason = type(error).__name__
     detail = f"refused by the view's own classes: {reason}"
     if isinstance(error, Throttled):
-        wait = getattr(error, "wait", None)
-        return answer("busy", http_status=429, retry_after=wait, reason=reason, detail=detail)
+        return answer("busy", retry_after=getattr(error, "wait", None), reason=reason, detail=detail)
     status = error.status_code if isinstance(error, APIException) else 403
     if status >= 500:
         return answer("unavailable", reason=reason, detail=detail)

@@ -197,13 +197,14 @@ def test_only_a_person_with_the_permission_sees_and_uses_the_button_and_the_acti
     assert "retry_selected" in operator.get(LIST).content.decode()
 
 
-@pytest.mark.parametrize("view", ["retry", "body"])
+@pytest.mark.parametrize("view", ["retry", "release", "discard", "body", "history"])
 def test_without_the_permission_nobody_learns_which_receipts_there_are(view):
-    client = person("nobody", *(["view_webhookreceipt"] if view == "retry" else ["retry_webhookreceipt"]))
+    acts = ("retry", "release", "discard")
+    client = person("nobody", "view_webhookreceipt" if view in acts else "retry_webhookreceipt")
     for object_id in (make().pk, 999_999, "abc"):
         address = f"{LIST}{object_id}/{view}/"
         with CaptureQueriesContext(connection) as queries:
-            response = client.post(address) if view == "retry" else client.get(address)
+            response = client.post(address) if view in acts else client.get(address)
         assert response.status_code == 403
         assert not any("webhook_guard_webhookreceipt" in query["sql"] for query in queries)
 

@@ -121,7 +121,7 @@ def test_a_throttle_of_the_views_own_asks_about_verified_deliveries_only(post):
         assert post("stripe", EVENT, path="/throttled/", secret="whsec_forged_0123456789").status_code == 401
     assert Reading.seen == []
     answers = [post("stripe", {"id": f"evt_{n}", "type": "x"}, path="/throttled/") for n in range(3)]
-    assert [answer.status_code for answer in answers] == [200, 200, 429]
+    assert [answer.status_code for answer in answers] == [200, 200, 503]
     assert (answers[2]["Retry-After"], answers[2].json()) == ("8", {"status": "busy"})
     assert WebhookReceipt.objects.count() == 2
 
@@ -144,6 +144,29 @@ def test_a_serializer_that_the_source_does_not_know_is_our_fault(post, sources, 
     assert "say it in SCHEMA" in caplog.text
     sources(stripe={"SCHEMA": "tests.test_drf.Order"})
     assert post("stripe", {**EVENT, "amount": 1}, path="/declared/").status_code == 200
+
+
+class Named(SignedWebhookAPIMixin, APIView):
+    """Names its source by the request, and one of its serializers."""
+
+    serializer_class = Order
+
+    def get_source(self, request, **kwargs):
+        return "stripe"
+
+
+urlpatterns.append(path("named/", Named.as_view()))
+
+
+@pytest.mark.django_db
+def test_a_view_may_name_one_of_the_schemas_of_a_source_that_the_request_names(post, sources):
+    sources(stripe={"SCHEMA": {"x": "tests.test_drf.Order", "y": "rest_framework.serializers.Serializer"}})
+    assert post("stripe", {**EVENT, "amount": 1}, path="/named/").status_code == 200
+
+
+def test_the_mixin_must_stand_before_apiview():
+    with pytest.raises(Misconfigured, match="before APIView"):
+        type("Wrong", (APIView, SignedWebhookAPIMixin), {})
 
 
 def test_the_serializer_of_the_view_is_the_sources_schema(sources):
