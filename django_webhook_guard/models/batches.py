@@ -1,12 +1,9 @@
 """The delivery that reported several events."""
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 from django.db import models
 from django.utils.translation import gettext_lazy as _
-
-if TYPE_CHECKING:
-    from django_webhook_guard.models.receipts import ReceiptQuerySet
 
 
 class WebhookBatch(models.Model):
@@ -28,6 +25,6 @@ class WebhookBatch(models.Model):
     def __str__(self) -> str:
         return f"{self.source} #{self.pk}"
 
-    def own_receipts(self) -> "ReceiptQuerySet":
+    def own_receipts(self) -> models.QuerySet[Any]:
         """Return the receipts of this batch, in its order, by the index on source and time."""
         return self.receipts.filter(source=self.source, received_at=self.received_at).order_by("item")

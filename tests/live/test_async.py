@@ -116,9 +116,9 @@ def test_a_kill_at_any_stage_loses_nothing_and_doubles_nothing(on_postgres, serv
 
 def test_f3_a_sender_that_gives_up_and_comes_again_gets_one_run(on_postgres, serve, database, new):
     server = serve(kind="uvicorn", workers=1, LIVE_ASYNC="1", LIVE_LEASE=60)
-    event = new("stripe", "coroutine.x", sleep=4)
+    event = new("stripe", "coroutine.x", sleep=6)
     with suppress(Dropped, OSError):
-        event.deliver(server, timeout=0.5)
+        event.deliver(server, timeout=1.5)
     copies = [event.deliver(server) for _ in range(2)]
     assert {(copy.status, copy.decision) for copy in copies} == {(503, "busy")}
     event.until_held(server)
