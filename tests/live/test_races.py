@@ -76,9 +76,9 @@ def test_copies_are_answered_at_once_while_the_handler_runs(threads, database, n
     assert (winner.status, winner.decision) == (200, "processed") and winner.seconds > 5
     for copy in others[:copies]:
         assert (copy.status, copy.decision) == (503, "busy")
-        assert copy.seconds < 1
+        assert copy.seconds < 3  # well before the handler ends
         assert int(copy.headers["Retry-After"]) >= 1
-    assert [(other.status, other.decision, other.seconds < 2) for other in others[copies:]] == [
+    assert [(other.status, other.decision, other.seconds < 4) for other in others[copies:]] == [
         (200, "processed", True)
     ] * 2
     assert slow.deliver(threads, headers=headers).decision == "duplicate"
