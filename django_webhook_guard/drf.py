@@ -43,13 +43,14 @@ class SignedWebhookAPIMixin(Door):
     """Receive the signed deliveries of a source in an ``APIView``: ``class Hook(SignedWebhookAPIMixin, APIView)``.
 
     ``authentication_classes``, ``permission_classes``, ``throttle_classes`` and ``versioning_class`` count where the
-    view itself sets them; they are asked about verified deliveries only. A refusal stores nothing, and the sender
+    view itself sets them; they are asked about verified deliveries inside
+    their window only. A refusal stores nothing, and the sender
     hears 403, or 503 with ``Retry-After`` where it is throttled, so that it comes again. ``serializer_class`` is the
     source's ``SCHEMA``, for tools that describe an API.
 
     Raises:
-        Misconfigured: The class has an async handler method, which REST framework cannot call, or ``APIView`` stands
-            before this class.
+        Misconfigured: The class has an async handler method, which REST framework cannot call, ``APIView`` stands
+            before this class, or ``as_view`` is given a ``serializer_class``.
     """
 
     authentication_classes: Any = ()
@@ -71,6 +72,8 @@ class SignedWebhookAPIMixin(Door):
         """Return the view function."""
         if getattr(cls, "view_is_async", False):
             raise Misconfigured(f"{cls.__name__}: REST framework has no async views; use AsyncWebhookView, or def.")
+        if "serializer_class" in initkwargs:
+            raise Misconfigured(f"{cls.__name__}: serializer_class is the source's SCHEMA; say it there.")
         return super().as_view(**initkwargs)
 
     @property
@@ -116,7 +119,7 @@ def _refusal(error: APIException | PermissionDenied) -> Outcome:
     if isinstance(error, Throttled):
         return answer("busy", retry_after=getattr(error, "wait", None), reason=reason, detail=detail)
     status = error.status_code if isinstance(error, APIException) else 403
-    if status >= 500:
+    if not 400 <= status < 500:
         return answer("unavailable", reason=reason, detail=detail)
     if status in (400, 415):
         return answer("malformed", http_status=400, reason=reason, detail=detail)

@@ -3,7 +3,9 @@
 import base64
 import json
 import logging
+import re
 from collections.abc import Iterable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
@@ -14,6 +16,7 @@ from django.dispatch import Signal
 from django_webhook_guard import statements
 from django_webhook_guard.conf import Source
 from django_webhook_guard.handlers import SIGNAL, Handler, matching, registered
+from django_webhook_guard.locators import MISSING
 from django_webhook_guard.models import WebhookReceipt
 from django_webhook_guard.providers import Provider
 from django_webhook_guard.schemas import Schema, schema_for, validated
@@ -24,6 +27,7 @@ logger = logging.getLogger("django_webhook_guard")
 
 
 MAX_REPLY = 4_096
+_CONTENT_TYPE = re.compile(r"[!-~][ -~]{0,254}")
 
 
 @dataclass(frozen=True)
@@ -36,7 +40,7 @@ class Reply:
         content_type: Of the body.
 
     Raises:
-        ValueError: The body is too long, the status no 2xx, or the content type no header value.
+        ValueError: The body is no text or bytes or too long, the status no 2xx, or the content type no header value.
     """
 
     body: str | bytes = b""
@@ -44,16 +48,21 @@ class Reply:
     content_type: str = "application/json"
 
     def __post_init__(self) -> None:
+        if not isinstance(self.body, str | bytes):
+            raise ValueError(f"Reply: body is {type(self.body).__name__}; give text or bytes.")
         if len(self.content) > MAX_REPLY:
             raise ValueError(f"Reply: a body of {len(self.content)} bytes; at most {MAX_REPLY}.")
-        if not 200 <= self.status < 300:
+        if type(self.status) is not int or not 200 <= self.status < 300:
             raise ValueError(f"Reply: status {self.status!r}; give a 2xx, or raise an error for another try.")
-        if not (self.content_type.isascii() and self.content_type.isprintable()):
-            raise ValueError(f"Reply: content_type {self.content_type!r} is no header value.")
+        if not isinstance(self.content_type, str) or not _CONTENT_TYPE.fullmatch(self.content_type):
+            raise ValueError(f"Reply: content_type {self.content_type!r} is no header value of 1 to 255 characters.")
 
     @property
     def content(self) -> bytes:
-        return self.body.encode() if isinstance(self.body, str) else self.body
+        try:
+            return self.body.encode() if isinstance(self.body, str) else self.body
+        except UnicodeEncodeError:
+            raise ValueError("Reply: the body holds a lone surrogate.") from None
 
     def kept(self) -> str:
         """Return the form in which a receipt keeps it."""
@@ -88,6 +97,7 @@ class WebhookEvent:
         attempt: The number of this run, from 1.
         signed: Names of the parts of a delivery that the proof covers.
         item: Its number in a batch, from 0; None where it came alone.
+        part: That item as it was parsed, where it is at hand.
     """
 
     source: str
@@ -107,10 +117,13 @@ class WebhookEvent:
     provider: Provider = field(repr=False)
     schema: Schema | None = field(default=None, repr=False)
     item: int | None = None
+    part: Any = field(default=MISSING, repr=False, compare=False)
 
     @cached_property
     def data(self) -> Any:
         """The parsed body, or the item of a batch: a dict, or form fields. Every handler gets one of its own."""
+        if self.part is not MISSING:
+            return deepcopy(self.part)
         data = self.provider.parse(self.body, self.headers.get("content-type", ""))[0]
         if self.item is None or self.provider.split is None:
             return data

@@ -231,7 +231,9 @@ def identify(
     )
 
 
-def unidentified(reading: Reading, verification: Verification, rules: IdentityRules, *, late: bool, item: int) -> Event:
+def unidentified(
+    reading: Reading, verification: Verification, rules: IdentityRules, *, tenant: str | None, late: bool, item: int
+) -> Event:
     """Return what stands for an item of a batch that nothing identifies: it is kept for a person.
 
     Args:
@@ -245,7 +247,7 @@ def unidentified(reading: Reading, verification: Verification, rules: IdentityRu
     return Event(
         source=rules.source,
         namespace=rules.namespace,
-        tenant=None,
+        tenant=tenant,
         event_id="",
         event_type="",
         object_key="",

@@ -121,6 +121,8 @@ def _claim_once(arrival: Arrival) -> Claim | None:
     """Insert, or answer from the row that is there; None where it changed meanwhile."""
     event = arrival.event
     earlier = former(arrival)
+    if earlier is None and event.item is not None:  # an insert that fails would carry the whole body for each item
+        earlier = statements.read(arrival.using, event.fingerprint)
     if earlier is not None:
         return _answer_former(arrival, earlier)
     if is_dropped(arrival):
@@ -434,18 +436,30 @@ def _hold(arrival: Arrival, reason: str, original: str | None) -> Claim | None:
     event = arrival.event
     parts = (event.seen_digest,) if reason == "replayed" else (event.fingerprint, event.body_digest)
     fingerprint = held_fingerprint(reason, *parts)
+    if event.item is not None:  # its body is the whole batch's: not even to be refused is it sent for every item
+        row = statements.read(arrival.using, fingerprint)
+        if row is not None:
+            return _held_already(arrival, row, reason)
     new = _receipt(
         arrival, status="quarantined", reason=reason, fingerprint=fingerprint, result=f"first came as {original}"
     )
+    if event.item is not None and reason == "replayed" and original is not None:
+        first = statements.read(arrival.using, original)
+        if first is not None and first.batch_id is not None:  # the very bytes that this is a copy of
+            new = replace(new, batch_id=first.batch_id, body=None)
     with committed(arrival.using):
         inserted = statements.insert(arrival.using, new)
     if inserted.id is None:
         row = inserted.row or statements.read(arrival.using, fingerprint)
         if row is None:
             return None
-        _count(arrival, row)
-        return Claim(decision="quarantined", fingerprint=fingerprint, receipt_id=row.id, reason=reason)
+        return _held_already(arrival, row, reason)
     return _held(new, inserted.id)
+
+
+def _held_already(arrival: Arrival, row: Row, reason: str) -> Claim:
+    _count(arrival, row)
+    return Claim(decision="quarantined", fingerprint=row.fingerprint, receipt_id=row.id, reason=reason)
 
 
 def _count(arrival: Arrival, row: Row) -> None:

@@ -11,6 +11,7 @@ from django.db import transaction
 from django_webhook_guard.conf import receipts_alias, source_of
 from django_webhook_guard.events import named
 from django_webhook_guard.models import WebhookCheckpoint, WebhookReceipt
+from django_webhook_guard.text import visible
 
 logger = logging.getLogger("django_webhook_guard")
 
@@ -69,7 +70,7 @@ def discard(receipt: WebhookReceipt, *, actor: str, reason: str = "") -> bool:
 
 def _told(done: bool, what: str, receipt: WebhookReceipt, actor: str, reason: str) -> bool:
     if done:
-        logger.info("webhook receipt %s %s by %s: %s", receipt.pk, what, actor, reason or "-")
+        logger.info("webhook receipt %s %s by %s: %s", receipt.pk, what, visible(actor), visible(reason) or "-")
     return done
 
 

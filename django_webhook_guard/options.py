@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import fields
+from inspect import iscoroutinefunction
 from types import MappingProxyType
 from typing import Any
 
@@ -84,12 +85,12 @@ def unhandled(values: Mapping[str, Any]) -> str:
 
 def accept(values: Mapping[str, Any]) -> Accept | None:
     given = values.get("ACCEPT")
-    if given is None or callable(given):
-        return given
-    hint = "Give the dotted path of a callable that takes an Event and returns whether to accept it."
-    found = _imported("E023", "ACCEPT", given, hint)
-    if not callable(found):
-        raise Invalid("E023", f"ACCEPT {given!r} is not callable.", hint)
+    if given is None:
+        return None
+    hint = "Give the dotted path of a plain callable that takes an Event and returns whether to accept it."
+    found = given if callable(given) else _imported("E023", "ACCEPT", given, hint)
+    if not callable(found) or iscoroutinefunction(found):
+        raise Invalid("E023", f"ACCEPT {given!r} is {'async' if callable(found) else 'not callable'}.", hint)
     return found  # type: ignore[no-any-return]
 
 

@@ -128,6 +128,11 @@ class _Progress:
     closed: Run | None = None
     reply: Reply | None = None
 
+    @property
+    def kept_reply(self) -> str | None:
+        """The form in which the receipt keeps the reply; None where there is none."""
+        return self.reply.kept() if self.reply is not None else None
+
     def reply_in(self, result: Any) -> Reply | None:
         """Return a handler's reply, unless another handler has answered before."""
         return result if isinstance(result, Reply) and self.reply is None else None
@@ -411,9 +416,8 @@ def _finish(lease: Lease, progress: _Progress, started_at: datetime, clock: floa
     with durable(lease.using):
         if marks and not still_open and not missing:
             status, reason = _verdict(marks.values())
-            reply = progress.reply.kept() if progress.reply is not None else None
             if not statements.close(
-                lease.using, lease.receipt_id, lease.attempt, status=status, reason=reason, reply=reply
+                lease.using, lease.receipt_id, lease.attempt, status=status, reason=reason, reply=progress.kept_reply
             ):
                 raise _FencedOut
             ended = Run(decision="gave_up" if status == "dead" else status, status=status)
@@ -437,7 +441,9 @@ def _fail(lease: Lease, progress: _Progress, missing: list[str]) -> Run:
     excused = len(later) == len(failed)
     policy = lease.source.retry
     if policy.exhausted(used=lease.used - excused, age=lease.budget_age):
-        if not statements.close(lease.using, lease.receipt_id, lease.attempt, status="dead", reason="exhausted"):
+        if not statements.close(
+            lease.using, lease.receipt_id, lease.attempt, status="dead", reason="exhausted", reply=progress.kept_reply
+        ):
             raise _FencedOut
         return Run(decision="failed", status="dead")
     asked = [error.after for error in later if error.after is not None]
@@ -448,7 +454,7 @@ def _fail(lease: Lease, progress: _Progress, missing: list[str]) -> Run:
     wait = min(wait, MAX_WAIT)
     if not statements.fail(
         lease.using, lease.receipt_id, lease.attempt,
-        wait=wait, reason="retry_later" if excused else "", excuse=excused,
+        wait=wait, reason="retry_later" if excused else "", excuse=excused, reply=progress.kept_reply,
     ):  # fmt: skip
         raise _FencedOut
     if all(is_connection_lost(error) for error in failed):
@@ -468,7 +474,8 @@ def _fenced_out(lease: Lease, started_at: datetime, clock: float) -> Run:
     if row is None:  # somebody deleted it: nothing is held, so the sender must come again
         return Run(decision="busy", status="", retry_after=1)
     if row.status in ("processed", "ignored", "discarded"):
-        return Run(decision="duplicate", status=row.status)
+        reply = Reply.of(row.reply) if row.status == "processed" else None
+        return Run(decision="duplicate", status=row.status, reply=reply)
     if row.status == "dead" and row.reason != "exhausted":
         return Run(decision="duplicate", status=row.status)
     wait = row.lease_left if row.status == "processing" else row.due_in

@@ -26,18 +26,20 @@ from django_webhook_guard.exceptions import (
 )
 from django_webhook_guard.identity import Event, identify, is_name, unidentified
 from django_webhook_guard.intake import Arrival, Claim, kept_headers
-from django_webhook_guard.locators import Reading
+from django_webhook_guard.locators import MISSING, Reading
 from django_webhook_guard.logbook import UNREAD
 from django_webhook_guard.outcomes import Outcome, answer, worst
 from django_webhook_guard.parsing import FormData
-from django_webhook_guard.schemas import SchemaMismatch, schema_for, validated
+from django_webhook_guard.schemas import SchemaFailed, SchemaMismatch, schema_for, validated
 from django_webhook_guard.signals import webhook_duplicate, webhook_quarantined, webhook_rejected
-from django_webhook_guard.sources import URL_TENANT, Source
+from django_webhook_guard.sources import SETTING, URL_TENANT, Source
 from django_webhook_guard.transactions import is_conflict, is_lock_timeout, is_sqlite_lock
 from django_webhook_guard.verifiers.base import Verification, check_window
 from django_webhook_guard.verifiers.digests import check_body_digests
 
 __all__ = ["Outcome", "admit", "answer", "find_source", "malformed", "receive", "tell", "too_large", "unavailable"]
+
+handlers_logger = logging.getLogger("django_webhook_guard.handlers")
 
 #: A stamp further away than this was surely read in the wrong unit.
 _WRONG_UNIT = timedelta(days=20 * 365)
@@ -148,16 +150,16 @@ def receive(
         delivery: The delivery with its whole body.
         now: When it came.
         request_id: Kept on the receipt.
-        allow: Asked about a verified delivery; returns a refusal, or None.
+        allow: Asked about a verified delivery inside its window; returns a refusal, or None.
     """
     try:
         verification = _verify(source, delivery, now)
-        refused = allow()
-        if refused is not None:
-            return refused
         side = check_window(verification.signed_at, now, source.tolerance)
         if side == "future":
             return answer("late", source, reason=side, detail=_beside(source, verification, now, side))
+        refused = allow() if side == "inside" else None  # what is late begins nothing
+        if refused is not None:
+            return refused
         check_body_digests(delivery)
         data, form = source.provider.parse(delivery.body, delivery.header("content-type") or "")
         verified = _Verified(
@@ -246,7 +248,7 @@ def _identify(verified: _Verified, data: Any, item: int | None = None) -> Event:
 def _arrival(verified: _Verified, event: Event) -> Arrival | None:
     """Ask the project about an event; None where it declines it."""
     source = verified.source
-    if source.accept is not None and not event.held and not source.accept(event):
+    if source.accept is not None and not event.held and not _accepts(source, source.accept(event)):
         return None
     arrival = Arrival(
         event=event,
@@ -264,10 +266,22 @@ def _arrival(verified: _Verified, event: Event) -> Arrival | None:
         return arrival
     try:
         return replace(arrival, validated=validated(schema, event.data))
+    except SchemaFailed as error:
+        handlers_logger.error("webhook schema %s of source %s failed", schema.__name__, source.name, exc_info=error)
+        return replace(arrival, hold="schema", why=error.detail)
     except SchemaMismatch as error:
         if source.invalid == "reject":
             raise
         return replace(arrival, hold="schema", why=error.detail)
+
+
+def _accepts(source: Source, verdict: Any) -> bool:
+    """Return the project's word; a forgotten ``return`` must decline nothing."""
+    if not isinstance(verdict, bool):
+        raise Misconfigured(
+            f"{SETTING} source {source.name!r}: ACCEPT returned {type(verdict).__name__}; return True or False."
+        )
+    return verdict
 
 
 def _settle(verified: _Verified, arrival: Arrival, claim: Claim) -> Outcome:
@@ -353,8 +367,10 @@ def _first(verified: _Verified, arrival: Arrival, claim: Claim) -> WebhookEvent:
         provider=source.provider,
         schema=schema_for(source.schemas, event.event_type),
         item=event.item,
+        part=MISSING if event.item is None else event.data,
     )
-    first.__dict__["data"] = event.data  # parsed once already
+    if event.item is None:
+        first.__dict__["data"] = event.data  # parsed once already
     if first.schema is not None:
         first.__dict__["validated"] = arrival.validated
     return first
@@ -387,7 +403,10 @@ def _item(verified: _Verified, number: int, item: Any) -> Arrival | Outcome:
         event = _identify(verified, item, number)
     except MalformedContent:
         rules = verified.source.rules
-        event = unidentified(verified.reading(item), verified.verification, rules, late=verified.late, item=number)
+        event = unidentified(
+            verified.reading(item), verified.verification, rules,
+            tenant=verified.delivery.tenant, late=verified.late, item=number,
+        )  # fmt: skip
     try:
         return _arrival(verified, event) or answer("declined", verified.source, event=event)
     except SchemaMismatch as error:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from typing import Any
 
+from django.db import DataError, Error
 from rest_framework.serializers import BaseSerializer, ValidationError
 
 from django_webhook_guard.exceptions import MalformedContent
@@ -17,6 +18,10 @@ MAX_ERRORS = 20
 
 class SchemaMismatch(MalformedContent):
     """The content does not fit the schema of its type; says where and by which rule, never a value."""
+
+
+class SchemaFailed(SchemaMismatch):
+    """The schema's own code met what it did not expect; the event is held, for the fault is not its sender's."""
 
 
 def schema_for(schemas: Schemas, event_type: str) -> Schema | None:
@@ -36,6 +41,8 @@ def validated(schema: Schema, data: Any) -> Any:
 
     Raises:
         SchemaMismatch: It does not fit.
+        SchemaFailed: The schema itself failed.
+        django.db.Error: The schema asks a database, which is away.
     """
     serializer = schema(data=data)
     try:
@@ -44,6 +51,10 @@ def validated(schema: Schema, data: Any) -> Any:
         found = [f"{path or 'the content'}: {code}" for path, code in _flat(error.get_codes())]
         more = [f"and {len(found) - MAX_ERRORS} more"] if len(found) > MAX_ERRORS else []
         raise SchemaMismatch("does not fit the schema: " + "; ".join(found[:MAX_ERRORS] + more)) from None
+    except Exception as error:
+        if isinstance(error, Error) and not isinstance(error, DataError):
+            raise
+        raise SchemaFailed(f"the schema failed with {type(error).__name__}") from error
     return serializer.validated_data
 
 

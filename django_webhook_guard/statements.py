@@ -89,6 +89,7 @@ class Row:
         counted_ago: Since a delivery was last counted.
         budget_age: Since its budget of attempts began.
         reply: What a handler answered, as it is kept, or an empty string.
+        batch_id: The batch that it is an item of, or None.
     """
 
     id: int
@@ -103,6 +104,7 @@ class Row:
     last_handler: str
     body_digest: str
     reply: str
+    batch_id: int | None
     lease_left: float | None
     due_in: float | None
     finished_ago: float | None
@@ -171,7 +173,7 @@ _PLAIN = (
 _TIMES = ("signed_at", "occurred_at", "received_at")
 _READ = (
     "id", "fingerprint", "source", "event_type", "status", "reason", "attempts", "excused", "handlers",
-    "last_handler", "body_digest", "reply",
+    "last_handler", "body_digest", "reply", "batch_id",
 )  # fmt: skip
 _UNTIL = ("lease_until", "due_at", "processed_at", "last_delivered_at", "budget_from")
 
@@ -294,7 +296,7 @@ def _parameters(connection: BaseDatabaseWrapper, new: NewReceipt) -> list[Any]:
 
 def _row(values: Sequence[Any]) -> Row:
     (id_, fingerprint, source, event_type, status, reason, attempts, excused, handlers, last, body_digest,
-     reply, lease, due, finished, counted, budget) = values  # fmt: skip
+     reply, batch, lease, due, finished, counted, budget) = values  # fmt: skip
     return Row(
         id=id_,
         fingerprint=fingerprint,
@@ -308,6 +310,7 @@ def _row(values: Sequence[Any]) -> Row:
         last_handler=last,
         body_digest=body_digest,
         reply=reply,
+        batch_id=batch,
         lease_left=None if lease is None else float(lease),
         due_in=None if due is None else float(due),
         finished_ago=None if finished is None else -float(finished),
@@ -574,7 +577,16 @@ def close(
     return _execute(connection, f"{sql} {_MINE}", [*params, receipt_id, attempt]) == 1
 
 
-def fail(using: str, receipt_id: int, attempt: int, *, wait: float, reason: str = "", excuse: bool = False) -> bool:
+def fail(
+    using: str,
+    receipt_id: int,
+    attempt: int,
+    *,
+    wait: float,
+    reason: str = "",
+    excuse: bool = False,
+    reply: str | None = None,
+) -> bool:
     """Record that an attempt failed and when the next one is due.
 
     Args:
@@ -584,16 +596,18 @@ def fail(using: str, receipt_id: int, attempt: int, *, wait: float, reason: str 
         wait: Seconds until the next attempt.
         reason: A code.
         excuse: Whether this attempt does not count.
+        reply: What a handler answers; None leaves what is there.
 
     Returns:
         False where the attempt does not hold the receipt any more.
     """
     connection = connections[using]
+    kept, params = ("", []) if reply is None else (", reply = %s", [reply])
     sql = (
         f"UPDATE {WebhookReceipt._meta.db_table} SET status = 'failed', reason = %s, excused = excused + %s, "  # noqa: S608
-        f"lease_until = NULL, due_at = {_DIALECTS[connection.vendor].later} {_MINE}"
+        f"lease_until = NULL, due_at = {_DIALECTS[connection.vendor].later}{kept} {_MINE}"
     )
-    return _execute(connection, sql, [reason, int(excuse), wait, receipt_id, attempt]) == 1
+    return _execute(connection, sql, [reason, int(excuse), wait, *params, receipt_id, attempt]) == 1
 
 
 def let_go(using: str, receipt_id: int, attempt: int) -> bool:

@@ -118,7 +118,9 @@ def play(door):
         "as a form": door.send(event(6), senders.stripe(event(6)), content_type="application/x-www-form-urlencoded"),
         "as multipart": door.send(event(7), senders.stripe(event(7)), content_type="multipart/form-data; boundary=x"),
         "empty": door.send(b"", senders.stripe(b"")),
-        **{method: door.send(b"", {}, method=method) for method in ("GET", "PUT", "PATCH", "DELETE", "OPTIONS")},
+        **{
+            method: door.send(b"", {}, method=method) for method in ("GET", "HEAD", "PUT", "PATCH", "DELETE", "OPTIONS")
+        },
     }
 
 
@@ -126,7 +128,7 @@ STATUSES = {
     "tampered": 401, "missing": 401, "valid": 200, "duplicate": 200, "rotated": 200, "malformed": 400,
     "without id": 400, "oversized": 413, "late": 400, "replayed in time": 200, "replayed late": 400, "future": 400,
     "failed": 500, "retried": 200, "captured": 200, "captured again": 202, "as a form": 200, "as multipart": 200,
-    "empty": 400, "GET": 405, "PUT": 405, "PATCH": 405, "DELETE": 405, "OPTIONS": 200,
+    "empty": 400, "GET": 405, "HEAD": 405, "PUT": 405, "PATCH": 405, "DELETE": 405, "OPTIONS": 200,
 }  # fmt: skip
 
 

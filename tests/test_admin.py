@@ -1125,10 +1125,9 @@ def test_the_actions_release_and_discard_what_the_list_showed(keeper, pay, commi
     receipts = [make(status="quarantined", reason="late", attempts=0) for _ in range(3)]
     for action, chosen in (("release_selected", receipts[:1]), ("discard_selected", receipts[1:])):
         form = {**selection(keeper, *chosen), "action": action}
-        if action == "discard_selected":
-            page = keeper.post(LIST, form).content.decode()
-            assert "2 selected receipts are about to be discarded" in page
-            form = {**Forms(page).fields, "reason": "tests of theirs"}
+        page = keeper.post(LIST, form).content.decode()
+        assert "about to be" in page
+        form = {**Forms(page).fields, "reason": "tests of theirs"}
         committing(keeper.post, LIST, form)
     statuses = [WebhookReceipt.objects.get(pk=receipt.pk).status for receipt in receipts]
     assert statuses == ["processed", "discarded", "discarded"]
@@ -1165,3 +1164,32 @@ def test_the_page_names_reply_item_and_what_is_still_to_run(viewer, pay):
     insert_checkpoint("default", failed.fingerprint, "pay", "done", "", 1)
     page = viewer.get(page_of(failed)).content.decode()
     assert "Still to run: <bdi><code>other</code></bdi></p>" in page
+
+
+def test_a_used_nonce_with_another_body_is_not_called_the_same_message(keeper, handler, post):
+    handler("partner", "*", name="h")(lambda event: None)
+    for amount in (1, 2):
+        post("partner", {"type": "x", "amount": amount}, nonce="one")
+    reused = WebhookReceipt.objects.get(reason="key_reused")
+    page = keeper.get(page_of(reused)).content.decode()
+    assert "same signed message" not in page
+    assert "another body" in page and "It took effect as #" in page
+
+
+def test_a_handler_under_its_new_name_is_not_waited_for(viewer, handler):
+    handler("stripe", "*", name="new", formerly="old")(lambda event: None)
+    receipt = make(status="failed", handlers=["old", "pay"])
+    insert_checkpoint("default", receipt.fingerprint, "new", "done", "", 1)
+    page = viewer.get(page_of(receipt)).content.decode()
+    assert "Still to run: <bdi><code>pay</code></bdi></p>" in page
+
+
+def test_releasing_from_the_list_asks_once_more_and_names_replays(keeper, pay, committing):
+    receipts = [make(status="quarantined", reason=reason, attempts=0) for reason in ("late", "replayed")]
+    form = {**selection(keeper, *receipts), "action": "release_selected"}
+    page = committing(keeper.post, LIST, form).content.decode()
+    assert "2 selected receipts are about to be released" in page and "1 of them" in page
+    assert pay == []
+    committing(keeper.post, LIST, {**Forms(page).fields, "reason": "asked the sender"})
+    assert len(pay) == 2
+    assert "Reason: asked the sender" in LogEntry.objects.first().get_change_message()

@@ -270,3 +270,64 @@ def test_batches_that_overlap_at_the_same_moment(handler, source):
     if source == "many":
         assert sorted(names) == sorted(f"e{each}" for each in range(12))
     assert set(WebhookReceipt.objects.values_list("status", flat=True)) == {"processed"}
+
+
+def stored_bytes():
+    bodies = [
+        *WebhookReceipt.objects.values_list("body", flat=True),
+        *WebhookBatch.objects.values_list("body", flat=True),
+    ]
+    return sum(len(bytes(body)) for body in bodies if body is not None)
+
+
+@pytest.fixture
+def sent_to_the_database():
+    """How many bytes of parameters went to the database."""
+    total = []
+
+    def watch(execute, sql, params, many, context):
+        values = [getattr(each, "obj", each) for each in params or ()]  # psycopg wraps binary values
+        total.extend(len(bytes(each)) for each in values if isinstance(each, bytes | bytearray | memoryview))
+        return execute(sql, params, many, context)
+
+    with connection.execute_wrapper(watch):
+        yield lambda: sum(total)
+
+
+def test_a_batch_that_comes_again_does_not_carry_its_body_for_every_item(send, effects, sent_to_the_database):
+    items = [{"id": f"e{number}", "pad": "x" * 500} for number in range(40)]
+    send(items)
+    first = sent_to_the_database()
+    assert first > 20_000
+    assert send(items).json()["status"] == "duplicate"
+    assert sent_to_the_database() - first < 5_000
+
+
+def test_a_batch_is_parsed_once_however_many_handlers_want_it(send, handler, monkeypatch):
+    parses, seen, parse = [], [], Provider.parse
+    monkeypatch.setattr(Provider, "parse", lambda *args: parses.append(1) or parse(*args))
+    handler("many", "*", name="a")(lambda event: event.data.update(changed=True))
+    handler("many", "*", name="b")(lambda event: seen.append(event.data))
+    send([{"id": f"e{number}"} for number in range(10)])
+    assert parses == [1]
+    assert seen == [{"id": f"e{number}"} for number in range(10)]  # one handler's changes are not another's
+
+
+def test_a_batch_that_is_replayed_is_held_without_its_body_for_every_item(send, effects):
+    secret, items = "loose-s3cret-0123456789", [{"id": f"e{number}", "pad": "x" * 500} for number in range(20)]
+    body = json.dumps(items).encode()
+    headers = {"X-Acme": senders.stripe(body, secret=secret)["Stripe-Signature"]}
+    for batch in ("1", "2", "3"):
+        Client().post("/webhooks/loose/", body, "application/json", headers={**headers, "X-Batch": batch})
+    held = WebhookReceipt.objects.filter(reason="replayed")
+    assert held.count() == 20 and len(effects()) == 20
+    assert stored_bytes() == len(body)
+    assert {bytes(receipt.raw_body) for receipt in held} == {body}
+
+
+def test_an_item_without_a_key_keeps_the_tenant_that_the_url_proved(post, sources):
+    sources(many={"TENANT": "url", "SECRETS": [{"secret": SECRET, "tenant": "good"}]})
+    body = b'[{"id": "a"}, {"x": 1}]'
+    headers = {"X-Acme": senders.stripe(body, secret=SECRET)["Stripe-Signature"]}
+    post("many", body, path="/webhooks/many/good/", headers=headers)
+    assert set(WebhookReceipt.objects.values_list("tenant", flat=True)) == {"good"}

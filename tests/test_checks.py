@@ -30,7 +30,12 @@ def test_the_test_project_has_the_one_warning_about_github():
 #: Options of one source that make it unusable, by the id of their check.
 FATAL = {
     "E022": [{"LATE": "hold"}, {"INVALID": None}, {"UNHANDLED": True}, {"LATE": []}],
-    "E023": [{"ACCEPT": "no.such.function"}, {"ACCEPT": "django.VERSION"}, {"ACCEPT": 5}],
+    "E023": [
+        {"ACCEPT": "no.such.function"},
+        {"ACCEPT": "django.VERSION"},
+        {"ACCEPT": 5},
+        {"ACCEPT": "tests.test_policies.is_awaited"},
+    ],
     "E024": [
         {"SCHEMA": "no.such.Serializer"},
         {"SCHEMA": "django.VERSION"},

@@ -6,6 +6,7 @@ import pytest
 from django.test import Client
 from django.urls import path
 from rest_framework import serializers
+from rest_framework.exceptions import APIException
 from rest_framework.permissions import BasePermission
 from rest_framework.throttling import BaseThrottle
 from rest_framework.views import APIView
@@ -212,3 +213,46 @@ def test_nothing_of_rest_framework_answers(settings):
     response = client.post("/hook/", body, content_type="application/json", headers={"Stripe-Signature": "x"})
     assert (response.status_code, response["Content-Type"]) == (401, "application/json")
     assert client.options("/hook/").content == b'{"status": "wrong_method"}'
+
+
+def test_a_serializer_given_to_as_view_is_refused_at_start():
+    with pytest.raises(Misconfigured, match="SCHEMA"):
+        Hook.as_view(serializer_class=Order)
+
+
+@pytest.mark.django_db
+def test_an_old_capture_uses_up_no_throttle(post):
+    for _ in range(3):
+        assert post("stripe", EVENT, path="/throttled/", at=1_700_000_000).status_code == 400
+    assert Reading.seen == []
+    assert post("stripe", EVENT, path="/throttled/").status_code == 200
+
+
+class Found(BasePermission):
+    def has_permission(self, request, view):
+        raise Elsewhere
+
+
+class Elsewhere(APIException):
+    status_code = 302
+
+
+class Moved(Hook):
+    permission_classes = [Found]
+
+
+class OwnFault(Hook):
+    def initial(self, request, *args, **kwargs):
+        raise LookupError("a fault of the view's own")
+
+
+urlpatterns += [path("moved/", Moved.as_view()), path("fault/", OwnFault.as_view())]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("where", ["/moved/", "/fault/"])
+def test_what_is_no_refusal_is_our_fault_and_stores_nothing(post, caplog, where):
+    response = post("stripe", EVENT, path=where)
+    assert (response.status_code, "Retry-After" in response) == (503, True)
+    assert not WebhookReceipt.objects.exists()
+    assert len([each for each in caplog.records if each.levelname == "ERROR"]) == 1

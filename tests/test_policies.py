@@ -4,6 +4,7 @@ import logging
 import time
 
 import pytest
+from django.db import DataError, OperationalError
 from django.utils import timezone
 from rest_framework import serializers
 
@@ -243,3 +244,52 @@ def test_what_is_stored_already_is_never_dropped(post, sources, handler):
         handlers._registry[:] = known
         handlers.matching.cache_clear()
     assert receipt().status == "failed"
+
+
+class Surprised(serializers.Serializer):
+    amount = serializers.JSONField()
+
+    def validate_amount(self, value):
+        return value + 1
+
+
+class Refused(serializers.Serializer):
+    def validate(self, data):
+        raise DataError("the database refuses the value")
+
+
+class Away(serializers.Serializer):
+    def validate(self, data):
+        raise OperationalError("the database is away")
+
+
+@pytest.mark.parametrize("schema", ["Surprised", "Refused"])
+@pytest.mark.parametrize("invalid", ["quarantine", "reject"])
+def test_a_schema_that_fails_itself_loses_no_event(post, sources, runs, caplog, schema, invalid):
+    sources(stripe={"SCHEMA": f"tests.test_policies.{schema}", "INVALID": invalid})
+    for _ in range(2):
+        assert post("stripe", {**EVENT, "amount": "x"}).status_code == 202
+    assert (receipt().status, receipt().reason) == ("quarantined", "schema")
+    assert receipt().result.startswith("the schema failed with ")
+    errors = [each for each in caplog.records if each.levelno == logging.ERROR]
+    assert {each.name for each in errors} == {"django_webhook_guard.handlers"} and errors[0].exc_info
+
+
+def test_a_schema_whose_database_is_away_is_our_fault(post, sources):
+    sources(stripe={"SCHEMA": "tests.test_policies.Away"})
+    assert post("stripe", EVENT).status_code == 503
+    assert not WebhookReceipt.objects.exists()
+
+
+def says_nothing(event):
+    pass
+
+
+async def is_awaited(event):
+    return False
+
+
+def test_a_project_that_says_neither_yes_nor_no_declines_nothing(post, sources, caplog):
+    sources(stripe={"ACCEPT": "tests.test_policies.says_nothing"})
+    assert post("stripe", EVENT).status_code == 503
+    assert "ACCEPT" in caplog.text and "NoneType" in caplog.text

@@ -1,5 +1,7 @@
 """A handler that answers the sender itself."""
 
+from datetime import timedelta
+
 import pytest
 
 from django_webhook_guard.events import Reply
@@ -72,6 +74,14 @@ def test_a_reply_that_the_sweeper_heard_is_told_to_the_sender_when_it_comes_back
         {"status": 199},
         {"content_type": "text/plain\r\nX-Forged: 1"},
         {"content_type": "téxt"},
+        {"content_type": ""},
+        {"content_type": "x" * 256},
+        {"content_type": None},
+        {"body": {"ok": True}},
+        {"body": None},
+        {"body": "\ud800"},
+        {"status": 200.5},
+        {"status": True},
     ],
 )
 def test_a_reply_that_cannot_be_sent_is_an_error_of_the_handler(wrong):
@@ -83,3 +93,23 @@ def test_what_is_kept_is_read_back():
     reply = Reply("a", 202, "text/plain")
     assert Reply.of(reply.kept()) == Reply(b"a", 202, "text/plain")
     assert Reply.of("") is None
+
+
+@DATABASE
+def test_a_reply_of_another_database_is_kept_while_another_handler_fails(post, handler):
+    handler("stripe", "*", name="a", using="other")(lambda event: Reply("elsewhere"))
+    handler("stripe", "*", name="b")(lambda event: 1 / (event.attempt - 1))
+    assert post("stripe", EVENT).status_code == 500
+    assert [post("stripe", EVENT).content for _ in range(2)] == [b"elsewhere"] * 2
+
+
+@DATABASE
+def test_a_run_that_lost_its_lease_tells_what_the_other_one_replied(post, handler):
+    def slow(event):
+        if event.attempt == 1:
+            WebhookReceipt.objects.update(lease_until=event.received_at - timedelta(hours=1))
+            assert post("stripe", EVENT).content == b"hello"
+        return Reply("hello")
+
+    handler("stripe", "*", name="h", atomic=False)(slow)
+    assert post("stripe", EVENT).content == b"hello"

@@ -119,10 +119,12 @@ class Held:
         url: That receipt's page.
         effect: What became of it, in words.
         said: What its schema says against its content.
+        warning: What a release would do.
     """
 
     why: str
     said: str = ""
+    warning: str = ""
     original: WebhookReceipt | None = None
     url: str = ""
     effect: str = ""
@@ -156,7 +158,11 @@ def held(
     else:
         effect = _("It first came as #%(number)d, which is %(status)s.")
     told = effect % {"number": original.pk, "status": original.get_status_display()}
-    return Held(why=why, original=original, url=url(original), effect=told)
+    if receipt.reason == Reason.REPLAYED:
+        warning = _("Released, the handlers run for the same signed message once more.")
+    else:
+        warning = _("It has another body under the same nonce: look whether it is an event of its own.")
+    return Held(why=why, original=original, url=url(original), effect=told, warning=warning)
 
 
 def waiting(receipt: WebhookReceipt, found: Marks) -> list[str]:
@@ -164,6 +170,9 @@ def waiting(receipt: WebhookReceipt, found: Marks) -> list[str]:
     if receipt.status not in (Status.RECEIVED, Status.PROCESSING, Status.FAILED, Status.QUARANTINED):
         return []
     ended = {row.handler for row in found.rows} | {receipt.last_handler}
+    for handler in _handlers(receipt):
+        if ended & set(handler.names):  # under its name of today or a former one
+            ended |= set(handler.names)
     return [visible(name) for name in receipt.handlers if name not in ended]
 
 

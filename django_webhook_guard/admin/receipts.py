@@ -12,7 +12,6 @@ from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
-from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_POST, require_safe
 
@@ -26,7 +25,7 @@ from django_webhook_guard.admin.changelist import (
     numbers,
     search,
 )
-from django_webhook_guard.admin.reporting import audited, tell_about_many, tell_about_one
+from django_webhook_guard.admin.reporting import asked, audited, question, tell_about_many, tell_about_one
 from django_webhook_guard.admin.retrying import ACTS, DISCARD, RELEASE, RETRY, Act
 from django_webhook_guard.conf import receipts_alias
 from django_webhook_guard.models import WebhookReceipt
@@ -162,31 +161,34 @@ class WebhookReceiptAdmin(_ModelAdmin):
         self._do_to_selected(RETRY, request, queryset)
 
     @admin.action(permissions=["release"], description=gettext_lazy("Release selected quarantined receipts"))
-    def release_selected(self, request: HttpRequest, queryset: QuerySet[WebhookReceipt]) -> None:
-        """Release the selected receipts and run the first of them, the oldest first."""
-        self._do_to_selected(RELEASE, request, queryset)
+    def release_selected(self, request: HttpRequest, queryset: QuerySet[WebhookReceipt]) -> HttpResponse | None:
+        """Release the selected receipts and run the first of them, once a second page has asked for a reason."""
+        return self._confirmed(RELEASE, request, queryset)
 
     @admin.action(permissions=["discard"], description=gettext_lazy("Discard selected receipts"))
     def discard_selected(self, request: HttpRequest, queryset: QuerySet[WebhookReceipt]) -> HttpResponse | None:
         """End the selected receipts without their work being done, once a second page has asked for a reason."""
-        if "confirmed" not in request.POST:
-            return self._confirmation(request, queryset)
-        self._do_to_selected(DISCARD, request, queryset)
-        return None
+        return self._confirmed(DISCARD, request, queryset)
 
-    def _confirmation(self, request: HttpRequest, queryset: QuerySet[WebhookReceipt]) -> HttpResponse:
-        """Return the page that asks once more, and sends the same form again."""
+    def _confirmed(self, act: Act, request: HttpRequest, queryset: QuerySet[WebhookReceipt]) -> HttpResponse | None:
+        """Do it, if the person has said so on the page that asks once more; else return that page."""
+        if "confirmed" in request.POST:
+            self._do_to_selected(act, request, queryset)
+            return None
+        chosen = list(self.get_queryset(request).filter(pk__in=numbers(queryset[:REACH])).only("status", "reason"))
+        possible = [receipt for receipt in chosen if act.possible(receipt)]
         sent = ("action", "select_across", "index", ACTION_CHECKBOX_NAME, "shown", "shown_at")
         context = {
             **self.admin_site.each_context(request),
-            "title": _("Discard receipts"),
+            "title": question(act),
             "opts": self.opts,
             "media": self.media,
-            "count": len(numbers(queryset[:REACH])),
+            "lines": asked(act, possible),
+            "button": question(act),
             "fields": [(name, value) for name in sent for value in request.POST.getlist(name)],
             "max_reason": MAX_REASON,
         }
-        return TemplateResponse(request, "admin/django_webhook_guard/webhookreceipt/discard.html", context)
+        return TemplateResponse(request, "admin/django_webhook_guard/webhookreceipt/confirm.html", context)
 
     def _do_to_selected(self, act: Act, request: HttpRequest, queryset: QuerySet[WebhookReceipt]) -> None:
         columns_needed = ("fingerprint", "source", "event_type", "status", "attempts", "budget_from", "handlers")

@@ -1,6 +1,6 @@
 """What a person is told after a retry, release or discard. No text of a sender is in it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from django.contrib import messages
 from django.http import HttpRequest
@@ -9,10 +9,47 @@ from django.utils.translation import ngettext
 
 from django_webhook_guard.admin.retrying import Act, Report
 from django_webhook_guard.models import WebhookReceipt
-from django_webhook_guard.models.receipts import Status
+from django_webhook_guard.models.receipts import Reason, Status
 from django_webhook_guard.text import visible
 
 Line = tuple[int, str]
+
+
+def question(act: Act) -> str:
+    """Return the title and the button of the page that asks once more."""
+    return {"release": _("Release and run"), "discard": _("Discard")}[act.name]
+
+
+def asked(act: Act, receipts: Sequence[WebhookReceipt]) -> list[str]:
+    """Return what the page says that asks once more.
+
+    Args:
+        act: What is about to be done.
+        receipts: Those that are in a state for it.
+    """
+    count = len(receipts)
+    words = {
+        "release": ngettext(
+            "%(count)d selected receipt is about to be released: its handlers run.",
+            "%(count)d selected receipts are about to be released: their handlers run.",
+            count,
+        ),
+        "discard": ngettext(
+            "%(count)d selected receipt is about to be discarded: it ends without its work being done, for good.",
+            "%(count)d selected receipts are about to be discarded: they end without their work being done, for good.",
+            count,
+        ),
+    }
+    lines = [words[act.name] % {"count": count}]
+    replays = sum(receipt.reason == Reason.REPLAYED for receipt in receipts)
+    if act.runs and replays:
+        told = ngettext(
+            "%(count)d of them is a replay: its handlers have run for the same signed message before.",
+            "%(count)d of them are replays: their handlers have run for the same signed messages before.",
+            replays,
+        )
+        lines.append(told % {"count": replays})
+    return [*lines, _("What is in another state, or moved on since the list was shown, is left alone.")]
 
 
 def audited(act: Act) -> str:

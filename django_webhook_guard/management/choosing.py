@@ -27,8 +27,8 @@ def positive(text: str) -> int:
     Raises:
         ArgumentTypeError: It is none.
     """
-    if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise ArgumentTypeError(f"{text!r} is no positive whole number")
+    if not text.isascii() or not text.isdigit() or len(text) > 9 or int(text) < 1:
+        raise ArgumentTypeError(f"{text!r} is no positive whole number below a billion")
     return int(text)
 
 
@@ -79,7 +79,7 @@ class ActOnReceipts(BaseCommand):
         return self.done if type(self).operation(receipt, actor=actor, reason=reason) else "left alone, it moved on"
 
     def _chosen(self, named: Iterable[str], source: str | None, held: str | None) -> QuerySet[WebhookReceipt]:
-        rows = WebhookReceipt.objects.using(receipts_alias()).defer("body").order_by("pk")
+        rows = WebhookReceipt.objects.using(receipts_alias()).defer("body").order_by("received_at", "pk")
         if named:
             if source or held:
                 raise CommandError("Give receipts, or --source and --held, not both.")

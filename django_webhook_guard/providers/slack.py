@@ -23,7 +23,7 @@ def answer_challenge(data: Any) -> Handshake | None:
     Raises:
         MalformedContent: The challenge is no short printable ASCII text.
     """
-    if data.get("type") != "url_verification":
+    if not isinstance(data, dict) or data.get("type") != "url_verification":
         return None
     challenge = data.get("challenge")
     if not isinstance(challenge, str) or not 0 < len(challenge) <= MAX_CHALLENGE:

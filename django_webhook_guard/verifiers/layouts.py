@@ -59,7 +59,7 @@ def read_template(text: str) -> tuple[Piece, ...]:
     if unknown:
         raise ValueError(f"signed {text!r}: unknown part {sorted(unknown)[0]!r}.")
     for (_, name), (end, following) in pairwise(pieces):
-        if name in ("id", "nonce") and not end:
+        if not end and (name in ("id", "nonce") or (name == "timestamp" and following in ("id", "nonce"))):
             # One signed text would fit two ids: "a1" before "7" and "a" before "17".
             raise ValueError(f"signed {text!r}: nothing tells where {{{name}}} ends and {{{following}}} begins.")
     return tuple((literal.encode(), name) for literal, name in pieces)

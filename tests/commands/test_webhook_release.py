@@ -95,3 +95,15 @@ def test_a_reference_of_two_receipts_names_none(held):
         WebhookReceipt.objects.filter(pk=receipt.pk).update(fingerprint=f"{'ab' * 8}{number:048d}")
     with pytest.raises(CommandError, match="several receipts"):
         run("release", "ab" * 8)
+
+
+def test_no_number_breaks_the_database(held):
+    with pytest.raises(CommandError, match="whole number"):
+        call_command("webhook_release", "--source=stripe", "--held=late", f"--limit={'9' * 25}")
+
+
+def test_a_reason_is_one_line_of_the_log(held, caplog):
+    caplog.set_level("INFO", "django_webhook_guard")
+    run("discard", str(held[0].pk), reason="one\nforged: line", actor="a\x1b[31m")
+    (line,) = [each.getMessage() for each in caplog.records if "discarded by" in each.getMessage()]
+    assert "\n" not in line and "\x1b" not in line

@@ -205,3 +205,12 @@ def test_a_signed_id_is_the_key_and_an_unsigned_one_is_said_by_the_source(post, 
     sources(acme={"EVENT_ID": "number", "NAMESPACE": "numbers"})
     assert post("acme", body, headers=headers).json()["status"] == "ignored"
     assert WebhookReceipt.objects.latest("pk").event_id == "7"
+
+
+@pytest.mark.parametrize("signed", ["{timestamp}{nonce}.{body}", "{timestamp}{id}.{body}"])
+def test_a_stamp_that_nothing_ends_before_an_id_is_refused(signed):
+    """The last digit of the stamp could move into the id: one signature, two events."""
+    options = {"header": "X-Sig", "signed": signed, "timestamp_header": "X-TS"}
+    options |= {"nonce_header": "X-N"} if "nonce" in signed else {"id_header": "X-I"}
+    with pytest.raises(ValueError, match="nothing tells where"):
+        generic_hmac(options)
