@@ -64,11 +64,6 @@ class _Throttle:
             self._kinds[kind] = (now, 0)
             return held_back
 
-    def clear(self) -> None:
-        """Forget everything."""
-        with self._lock:
-            self._kinds.clear()
-
 
 refusals = _Throttle()
 

@@ -254,7 +254,7 @@ def _run_open(lease: Lease, event: WebhookEvent) -> _Progress:
     todo = [handler for handler in handlers if not progress.marks.keys() & set(handler.names)]
     for handler in [each for each in todo if each.using in away]:
         todo.remove(handler)  # whether it is done cannot be known; the others go on
-        _failed(lease, handler, away[str(handler.using)], progress)
+        _failed(handler, away[str(handler.using)], progress)
     unknown = [name for name in unknown if name not in progress.marks]
     try:
         for number, handler in enumerate(todo, start=1):
@@ -290,16 +290,16 @@ def _run_handler(lease: Lease, handler: Handler, event: WebhookEvent, progress: 
         _end(lease, handler, "skipped", skip, progress)
     except GiveUp as giving_up:
         _end(lease, handler, "gave_up", giving_up, progress)
-        _failed(lease, handler, giving_up, progress)
+        _failed(handler, giving_up, progress)
     except _AlreadyDone:
         progress.marks[handler.name] = "done"
     except _FencedOut:
         raise
     except Exception as error:
-        _failed(lease, handler, error, progress)
+        _failed(handler, error, progress)
 
 
-def _failed(lease: Lease, handler: Handler, error: Exception, progress: _Progress) -> None:
+def _failed(handler: Handler, error: Exception, progress: _Progress) -> None:
     progress.failures.append(_Failure(handler.name, error))
 
 
@@ -411,7 +411,7 @@ def _finish(lease: Lease, progress: _Progress, started_at: datetime, clock: floa
     told = {failure.handler for failure in progress.failures}
     for handler in still_open:
         if handler.using in away and handler.name not in told:
-            _failed(lease, handler, away[handler.using], progress)
+            _failed(handler, away[handler.using], progress)
     missing = [name for name in unknown if name not in marks]
     with durable(lease.using):
         if marks and not still_open and not missing:

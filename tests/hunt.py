@@ -26,10 +26,9 @@ class Finds(logging.Handler):
     def __init__(self):
         super().__init__(logging.DEBUG)
         self.setFormatter(logging.Formatter("%(message)s"))
-        self.found, self.looked_at = [], 0
+        self.found = []
 
     def look(self, where, text):
-        self.looked_at += 1
         for secret in PLANTED:
             if secret in text:
                 start = max(text.index(secret) - 100, 0)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from django_webhook_guard.locators import Body, Either, Header
 from django_webhook_guard.providers.base import Provider
-from django_webhook_guard.verifiers.hmac import HMACVerifier
+from django_webhook_guard.providers.standard_webhooks import VERIFIER
 from django_webhook_guard.verifiers.token import TokenVerifier
 
 _KEPT = (
@@ -20,17 +20,8 @@ _KEPT = (
 
 GITLAB = Provider(
     name="gitlab",
-    # The format of Standard Webhooks.
-    verifier=HMACVerifier(
-        header="webhook-signature",
-        layout="v1,{signature}",
-        separator=" ",
-        signed="{id}.{timestamp}.{body}",
-        id_header="webhook-id",
-        timestamp_header="webhook-timestamp",
-        encoding="base64",
-        decoding="whsec",
-    ),
+    # The format of Standard Webhooks, under its own names alone.
+    verifier=replace(VERIFIER, families=()),
     event_id=Header("webhook-id"),
     # System hooks have no object_kind.
     event_type=Either(Body("object_kind"), Body("event_name"), optional=True),

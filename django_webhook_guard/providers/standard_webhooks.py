@@ -7,20 +7,22 @@ from django_webhook_guard.locators import Body, Either, Header
 from django_webhook_guard.providers.base import Provider
 from django_webhook_guard.verifiers.hmac import HMACVerifier
 
+VERIFIER = HMACVerifier(
+    header="webhook-signature",
+    # Entries of other versions, such as v1a of a public key, stand in the same list.
+    layout="v1,{signature}",
+    separator=" ",
+    signed="{id}.{timestamp}.{body}",
+    id_header="webhook-id",
+    timestamp_header="webhook-timestamp",
+    encoding="base64",
+    decoding="whsec",
+    families=("webhook-", "svix-"),
+)
+
 STANDARD_WEBHOOKS = Provider(
     name="standard-webhooks",
-    verifier=HMACVerifier(
-        header="webhook-signature",
-        # Entries of other versions, such as v1a of a public key, stand in the same list.
-        layout="v1,{signature}",
-        separator=" ",
-        signed="{id}.{timestamp}.{body}",
-        id_header="webhook-id",
-        timestamp_header="webhook-timestamp",
-        encoding="base64",
-        decoding="whsec",
-        families=("webhook-", "svix-"),
-    ),
+    verifier=VERIFIER,
     event_id=Either(Header("webhook-id"), Header("svix-id")),
     event_type=Body("type", optional=True),
     occurred_at=Body("timestamp", optional=True),
