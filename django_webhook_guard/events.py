@@ -4,12 +4,13 @@ import base64
 import json
 import logging
 import re
-from collections.abc import Iterable, Mapping
-from copy import deepcopy
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
+from copy import copy, deepcopy
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 from django.dispatch import Signal
 
@@ -77,6 +78,15 @@ class Reply:
         return cls(base64.b64decode(body), status, content_type)
 
 
+class Running(Protocol):
+    """The running handler that an event was handed to."""
+
+    def once(self, name: str, function: Callable[[str], Any], key_lifetime: float | timedelta) -> Any: ...
+    def atomic(self) -> AbstractContextManager[None]: ...
+    def supersedes(self, tenant: str | None, object_key: str, version: int | datetime, strict: bool) -> bool: ...
+    def renew(self) -> None: ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class WebhookEvent:
     """A genuine event, the same at the first run and at every later one.
@@ -98,6 +108,8 @@ class WebhookEvent:
         signed: Names of the parts of a delivery that the proof covers.
         item: Its number in a batch, from 0; None where it came alone.
         part: That item as it was parsed, where it is at hand.
+        fetched: What the handler's ``fetch`` returned.
+        running: The handler that it was handed to; None outside of a run.
     """
 
     source: str
@@ -118,6 +130,8 @@ class WebhookEvent:
     schema: Schema | None = field(default=None, repr=False)
     item: int | None = None
     part: Any = field(default=MISSING, repr=False, compare=False)
+    fetched: Any = field(default=None, repr=False, compare=False)
+    running: Running | None = field(default=None, repr=False, compare=False)
 
     @cached_property
     def data(self) -> Any:
@@ -141,6 +155,78 @@ class WebhookEvent:
     def fresh(self) -> "WebhookEvent":
         """Return the same event without what another handler may have changed in ``data``."""
         return replace(self)
+
+    def bound(self, running: Running, fetched: Any = None) -> "WebhookEvent":
+        """Return the same event in the hands of a handler; what was parsed stays parsed."""
+        event = copy(self)
+        vars(event).update(running=running, fetched=fetched)
+        return event
+
+    # -- what a handler may ask for ------------------------------------------------------------------------------------
+
+    def once(self, name: str, function: Callable[[str], Any], *, key_lifetime: float | timedelta = 86_400) -> Any:
+        """Make a call outside of the database that must take effect once, however often the handler runs.
+
+        A row is committed as started before ``function(key)`` runs, and its result after it. A later attempt gets
+        that result and calls nothing. A call that never came back is made again with the same key while the other
+        side remembers it; after that the receipt is dead with the reason ``effect_unknown``, for a person.
+
+        Args:
+            name: Of the effect, unique in its handler.
+            function: Makes the call; its argument is the idempotency key for the other side, a text of 36
+                characters. It raises ``NotDone`` where the effect surely did not happen.
+            key_lifetime: How long the other side knows a key again, in seconds or as a timedelta.
+
+        Returns:
+            What the function returned, as JSON gives it back (dates as text, tuples as lists). What JSON cannot
+            hold is returned as it is this time, and as None to later attempts.
+
+        Raises:
+            EffectUnknown: An earlier call was started, and its key is too old to be used again.
+            LeaseLost: Another attempt has taken over.
+            RuntimeError: The handler is atomic, or this is inside or after ``event.atomic()``.
+        """
+        return self._running("event.once()").once(name, function, key_lifetime)
+
+    def atomic(self) -> AbstractContextManager[None]:
+        """Return the transaction of an ``atomic=False`` handler: it commits together with the handler's checkpoint.
+
+        What stands in the block happens exactly once; after it the handler counts as done, whatever it raises.
+
+        Raises:
+            LeaseLost: At its end: another attempt has taken over, and the block is rolled back.
+            RuntimeError: The handler is atomic, or it has entered one before.
+        """
+        return self._running("event.atomic()").atomic()
+
+    def supersedes(self, object_key: str, version: int | datetime, strict: bool = False) -> bool:
+        """Tell whether the event may take effect, and remember its version: False if a newer one was seen.
+
+        Marks are kept per namespace, tenant, handler and object. An event is never superseded by itself.
+
+        Args:
+            object_key: What the event is about.
+            version: A 64-bit number, or an aware datetime; not mixed for one object.
+            strict: Whether an equal version is stale, too: for true sequence numbers only, for times tie.
+
+        Raises:
+            ValueError: The version is neither, or of the other kind than before.
+        """
+        return self._running("event.supersedes()").supersedes(self.tenant, object_key, version, strict)
+
+    def renew(self) -> None:
+        """Extend the lease of a long run by its full length; an atomic handler says ``lease=`` instead.
+
+        Raises:
+            LeaseLost: Another attempt has taken over.
+            RuntimeError: The handler is atomic, or this is inside or after ``event.atomic()``.
+        """
+        self._running("event.renew()").renew()
+
+    def _running(self, what: str) -> Running:
+        if self.running is None:
+            raise RuntimeError(f"{what} is for the event that a running handler was given.")
+        return self.running
 
     @classmethod
     def stored(cls, receipt: WebhookReceipt, source: Source, attempt: int) -> "WebhookEvent":

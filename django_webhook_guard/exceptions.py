@@ -11,6 +11,9 @@
     │   └── UnknownTenant
     ├── MalformedContent (also ValueError)          genuine, but unreadable: 400
     ├── NoHandlerHere                               a failed attempt in an old worker
+    ├── NotDone                                     an effect that surely did not happen
+    ├── EffectUnknown                               nobody knows whether an effect happened: dead, for a person
+    ├── LeaseLost                                   another attempt has taken over; what this one did is rolled back
     └── HandlerSignal                               what a handler raises on purpose
         ├── RetryLater
         ├── GiveUp
@@ -87,6 +90,27 @@ class MalformedContent(WebhookGuardError, ValueError):
 
 class NoHandlerHere(WebhookGuardError):
     """This process does not know a handler that the receipt waits for: it may be an old one in a deploy."""
+
+
+class NotDone(WebhookGuardError):
+    """Raised by the function of ``event.once`` when the effect surely did not happen; a failed attempt.
+
+    The next attempt calls with a new key, if this was the only call that was made with the old one.
+
+    Args:
+        message: Why, kept on the attempt.
+    """
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(message or "not done")
+
+
+class EffectUnknown(WebhookGuardError):
+    """An effect was started, nobody knows whether it happened, and its key is too old to be used again."""
+
+
+class LeaseLost(WebhookGuardError):
+    """Another attempt has taken over the receipt; what this one did is rolled back."""
 
 
 class HandlerSignal(WebhookGuardError):

@@ -34,6 +34,9 @@ class Handler:
         atomic: Whether it runs inside the fenced transaction.
         using: The database alias of that transaction; None: the receipts'.
         lease: How long a run may take, in seconds; None: the source's.
+        fetch: What runs first, outside the transaction, or None.
+        object_key: The object of the event, as a body path or a function of the event; None: the event's own.
+        version: Its version, likewise; None: events are taken in any order.
     """
 
     name: str
@@ -44,6 +47,9 @@ class Handler:
     atomic: bool = True
     using: str | None = None
     lease: float | None = None
+    fetch: Callable[..., Any] | None = None
+    object_key: str | Callable[..., Any] | None = None
+    version: str | Callable[..., Any] | None = None
 
     def serves(self, source: str) -> bool:
         """Tell whether the handler takes events of a source at all."""
@@ -64,11 +70,20 @@ class Handler:
 
     def call(self, event: Any) -> Any:
         """Run the function; what it leaves to be awaited, on an event loop of its own."""
-        result = self.function(event)
-        return async_to_sync(_awaited)(result) if isawaitable(result) else result
+        return _called(self.function, event)
+
+    def fetched(self, event: Any) -> Any:
+        """Call ``fetch``."""
+        return None if self.fetch is None else _called(self.fetch, event)
 
 
-async def _awaited(result: Awaitable[Any]) -> Any:
+def _called(function: Callable[..., Any], event: Any) -> Any:
+    result = function(event)
+    return async_to_sync(awaited)(result) if isawaitable(result) else result
+
+
+async def awaited(result: Awaitable[Any]) -> Any:
+    """Await what a function left to be awaited."""
     return await result
 
 
@@ -84,6 +99,9 @@ def webhook_handler(
     atomic: bool = True,
     using: str | None = None,
     lease: float | timedelta | None = None,
+    fetch: Callable[[Any], Any] | None = None,
+    object_key: str | Callable[[Any], str] | None = None,
+    version: str | Callable[[Any], Any] | None = None,
 ) -> Callable[[Function], Function]:
     """Register a function as the work to do for events.
 
@@ -101,10 +119,17 @@ def webhook_handler(
         atomic: Whether it runs inside the transaction.
         using: The database alias of its effects; by default the receipts'.
         lease: How long it may run, in seconds or as a timedelta; by default the source's ``LEASE``.
+        fetch: A function of the event that runs first, outside the transaction: for senders whose event only says
+            "look again". What it returns is ``event.fetched``.
+        object_key: The object of the event, for ``version``: a dotted body path, or a function of the event; by
+            default ``event.object_key``.
+        version: The version of that object: a dotted body path, or a function of the event, to a number or an aware
+            time. An event that is older than one that this handler has seen is not handed to it, and ends as
+            ignored, with the reason ``superseded``. Equal versions are both handed to it.
 
     Raises:
         ImproperlyConfigured: An empty list, a name over 255 characters or the reserved ``signal``, a generator,
-            or a lease that is not positive.
+            a lease that is not positive, or an ``object_key`` without ``version``.
     """
     seconds = lease.total_seconds() if isinstance(lease, timedelta) else lease
 
@@ -118,6 +143,9 @@ def webhook_handler(
             atomic=atomic,
             using=using,
             lease=seconds,
+            fetch=fetch,
+            object_key=object_key,
+            version=version,
         )
         _check(handler)
         _registry.append(handler)
@@ -139,6 +167,8 @@ def _check(handler: Handler) -> None:
         raise Misconfigured(f"{where}: a name has at most {MAX_NAME} characters and is not {SIGNAL!r}.")
     if isgeneratorfunction(handler.function) or isasyncgenfunction(handler.function):
         raise Misconfigured(f"{where}: it is a generator, which calling does not run; write it without yield.")
+    if handler.object_key is not None and handler.version is None:
+        raise Misconfigured(f"{where}: object_key= is only looked at together with version=.")
     if handler.lease is not None and not 0 < handler.lease <= MAX_LEASE:
         raise Misconfigured(f"{where}: lease={handler.lease!r}; give positive seconds, at most {MAX_LEASE}.")
 

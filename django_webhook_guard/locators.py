@@ -79,7 +79,11 @@ class Body:
         return "body"
 
     def find(self, reading: Reading) -> Any:
-        value = reading.data
+        return self.find_in(reading.data)
+
+    def find_in(self, data: Any) -> Any:
+        """Return the value inside parsed content, or ``MISSING``."""
+        value = data
         for step in self.path:
             if isinstance(value, dict) and str(step) in value:
                 value = value[str(step)]

@@ -7,24 +7,25 @@ whole run, and then even the inserts of copies wait on it.
 
 import logging
 import time
-import traceback
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from inspect import isfunction, unwrap
 from random import uniform
 from typing import Any
 
 from django.db import Error, connections
 from django.utils import timezone
 
-from django_webhook_guard import statements
-from django_webhook_guard.conf import Source, receipts_alias, source_of
+from django_webhook_guard import leases, ordering, statements
+from django_webhook_guard.conf import receipts_alias, source_of
 from django_webhook_guard.events import Reply, WebhookEvent, announce, bury, lease_seconds, marks, owed
-from django_webhook_guard.exceptions import GiveUp, NoHandlerHere, RetryLater, Skip
+from django_webhook_guard.exceptions import EffectUnknown, GiveUp, LeaseLost, NoHandlerHere, RetryLater, Skip
 from django_webhook_guard.handlers import Handler
-from django_webhook_guard.models import WebhookAttempt, WebhookReceipt
+from django_webhook_guard.leases import AlreadyDone, Lease, lease_of
+from django_webhook_guard.models import WebhookCheckpoint, WebhookReceipt
+from django_webhook_guard.recording import Failure, failing_name, insert_attempt, kept, message_of, record
+from django_webhook_guard.running import HandlerRun
 from django_webhook_guard.signals import webhook_dead, webhook_failed, webhook_processed
 from django_webhook_guard.statements import Row
 from django_webhook_guard.transactions import (
@@ -36,6 +37,8 @@ from django_webhook_guard.transactions import (
     repeated,
 )
 
+__all__ = ["Lease", "Run", "carry_out", "lease_of", "run"]
+
 logger = logging.getLogger("django_webhook_guard")
 handlers_logger = logging.getLogger("django_webhook_guard.handlers")
 
@@ -43,54 +46,10 @@ handlers_logger = logging.getLogger("django_webhook_guard.handlers")
 HANDLER_REPEATS = 3
 #: The longest wait until a next attempt, in seconds: what is further away no database can add to its clock.
 MAX_WAIT = 3_650 * 86_400
-MAX_RESULT = 4_096
-MAX_MESSAGE = 4_096
-MAX_TRACEBACK = 32_768
 
 
-class _AlreadyDone(Exception):
-    """Another attempt has left its mark on the handler's own database; what this one did must be rolled back."""
-
-
-class _FencedOut(Exception):
-    """Another attempt has taken over; what this one did must be rolled back."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Lease:
-    """The right to run a receipt.
-
-    Args:
-        receipt_id: The receipt.
-        fingerprint: Its fingerprint.
-        source: Its source.
-        event_type: Its type.
-        using: The receipts' database alias.
-        attempt: The number of this run, its fencing token.
-        seconds: How long the lease lasts from each renewal.
-        names: Handlers that the receipt waits for or has run.
-        used: Attempts that count, this one included.
-        budget_age: Seconds since the budget of attempts began.
-        last_handler: The handler whose mark is on the receipt itself.
-        reply: What a handler of an earlier attempt answered, as it is kept.
-        trigger: What began the attempt.
-        actor: Who, as text.
-    """
-
-    receipt_id: int
-    fingerprint: str
-    source: Source
-    event_type: str
-    using: str
-    attempt: int
-    seconds: float
-    names: tuple[str, ...]
-    used: int = 1
-    budget_age: float = 0
-    last_handler: str = ""
-    reply: str = ""
-    trigger: str = "delivery"
-    actor: str = ""
+class _Superseded(Exception):
+    """A handler has seen a newer version of the event's object."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,18 +63,14 @@ class Run:
         status: The receipt's status.
         retry_after: Seconds until the next attempt, where there is one.
         reply: What a handler answers.
+        reason: The code that a dead receipt has.
     """
 
     decision: str
     status: str
     retry_after: float | None = None
     reply: Reply | None = None
-
-
-@dataclass(frozen=True)
-class _Failure:
-    handler: str
-    error: Exception
+    reason: str = ""
 
 
 @dataclass
@@ -123,8 +78,8 @@ class _Progress:
     """What one attempt has found out so far."""
 
     marks: dict[str, str]
-    failures: list[_Failure] = field(default_factory=list)
-    afterthoughts: list[_Failure] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
+    afterthoughts: list[Failure] = field(default_factory=list)
     closed: Run | None = None
     reply: Reply | None = None
 
@@ -146,7 +101,7 @@ def run(receipt_id: int, trigger: str, actor: str = "") -> Run | None:
 
     Args:
         receipt_id: The receipt.
-        trigger: ``sweeper`` or ``admin``.
+        trigger: ``sweeper``, ``worker`` or ``admin``.
         actor: Who asked for it, as text.
 
     Returns:
@@ -161,8 +116,9 @@ def run(receipt_id: int, trigger: str, actor: str = "") -> Run | None:
     source = source_of(row.source) if row is not None else None
     if row is None or source is None or not _may_run(row):
         return None
-    if row.used >= source.retry.max_attempts:
-        return Run(decision="failed", status="dead") if bury(using, row) else None
+    # One that is received and has used its budget was dead, and a delivery asked for one more attempt.
+    if row.used >= source.retry.max_attempts and row.status != "received":
+        return Run(decision="failed", status="dead", reason="exhausted") if bury(using, row) else None
     handlers = owed(source.name, row.event_type, row.handlers)
     seconds = lease_seconds(handlers, source)
     names = tuple(dict.fromkeys((*row.handlers, *(handler.name for handler in handlers))))
@@ -174,34 +130,6 @@ def run(receipt_id: int, trigger: str, actor: str = "") -> Run | None:
     if not repeated(take):
         return None
     return carry_out(lease_of(row, source, using, seconds, names, trigger, actor))
-
-
-def lease_of(
-    row: Row,
-    source: Source,
-    using: str,
-    seconds: float,
-    names: tuple[str, ...],
-    trigger: str,
-    actor: str = "",
-) -> Lease:
-    """Return the lease that was just taken on a row as it was before."""
-    return Lease(
-        receipt_id=row.id,
-        fingerprint=row.fingerprint,
-        source=source,
-        event_type=row.event_type,
-        using=using,
-        attempt=row.attempts + 1,
-        seconds=seconds,
-        names=names,
-        used=row.used + 1,
-        budget_age=0 if row.at_rest else row.budget_age,
-        last_handler=row.last_handler,
-        reply=row.reply,
-        trigger=trigger,
-        actor=actor,
-    )
 
 
 def carry_out(lease: Lease, event: WebhookEvent | None = None) -> Run:
@@ -221,7 +149,7 @@ def carry_out(lease: Lease, event: WebhookEvent | None = None) -> Run:
             event = WebhookEvent.stored(receipt, lease.source, lease.attempt)
         progress = _run_open(lease, event)
         ended = progress.closed or repeated(lambda: _finish(lease, progress, started_at, clock))
-    except _FencedOut:
+    except LeaseLost:
         return _fenced_out(lease, started_at, clock)
     except BaseException as error:
         if not isinstance(error, Exception):
@@ -230,7 +158,7 @@ def carry_out(lease: Lease, event: WebhookEvent | None = None) -> Run:
     if ended.status == "processed":
         ended = replace(ended, reply=progress.reply)
     if progress.closed is not None and (lease.attempt > 1 or progress.afterthoughts):
-        _record(lease, ended.status, progress.afterthoughts, started_at, clock)
+        record(lease, ended.status, progress.afterthoughts, started_at, clock)
     _tell(lease, ended, progress)
     return ended
 
@@ -239,7 +167,7 @@ def _may_run(row: Row) -> bool:
     if row.status == "received":
         return True
     if row.status == "failed":
-        return row.due_in is not None and row.due_in <= 0
+        return row.reason == "woken" or (row.due_in is not None and row.due_in <= 0)
     return row.status == "processing" and not row.leased
 
 
@@ -277,37 +205,82 @@ def _marks(lease: Lease, handlers: Iterable[Handler], unreadable: dict[str, Exce
 
 
 def _run_handler(lease: Lease, handler: Handler, event: WebhookEvent, progress: _Progress, *, last: bool) -> None:
+    running = HandlerRun(lease, handler)
     try:
+        event = event.bound(running, handler.fetched(event))
         if handler.atomic:
             _run_atomic(lease, handler, event, progress, last=last)
         else:
-            result = handler.call(event)
-            reply = progress.reply_in(result)
-            repeated(lambda: _checkpoint(lease, handler, "done", _kept(lease, result), reply))
-            progress.reply = progress.reply or reply
-            progress.marks[handler.name] = "done"
+            _run_outside(lease, running, event, progress)
     except Skip as skip:
         _end(lease, handler, "skipped", skip, progress)
+    except _Superseded as stale:
+        _end(lease, handler, "superseded", stale, progress)
     except GiveUp as giving_up:
         _end(lease, handler, "gave_up", giving_up, progress)
         _failed(handler, giving_up, progress)
-    except _AlreadyDone:
+    except AlreadyDone:
         progress.marks[handler.name] = "done"
-    except _FencedOut:
+    except LeaseLost:
         raise
     except Exception as error:
         _failed(handler, error, progress)
 
 
+def _call(handler: Handler, event: WebhookEvent) -> Any:
+    if ordering.is_stale(handler, event):
+        raise _Superseded("a newer version was seen")
+    return handler.call(event)
+
+
+def _run_outside(lease: Lease, running: HandlerRun, event: WebhookEvent, progress: _Progress) -> None:
+    """Run a handler that has no transaction around it; its checkpoint follows, unless it wrote that one itself."""
+    handler, result = running.handler, None
+    try:
+        result = _call(handler, event)
+        if running.unknown is not None:
+            raise running.unknown  # whatever the handler made of it
+    except LeaseLost:
+        raise
+    except Exception as error:
+        if not running.committed:
+            raise
+        _afterthought(lease, handler, error, progress)
+    text, reply = kept(lease, result), progress.reply_in(result)
+    if not running.committed:
+        repeated(lambda: leases.checkpoint(lease, handler, "done", text, reply))
+    elif text:
+        _set_result(lease, running, text)
+    progress.reply = progress.reply or reply
+    progress.marks[handler.name] = "done"
+
+
+def _set_result(lease: Lease, running: HandlerRun, text: str) -> None:
+    try:
+        with committed(running.using):
+            rows = WebhookCheckpoint.objects.using(running.using)
+            rows.set_result(lease.fingerprint, running.handler.name, text)
+    except Error as error:
+        logger.warning("webhook receipt %s: a result could not be kept (%s)", lease.receipt_id, type(error).__name__)
+
+
+def _afterthought(lease: Lease, handler: Handler, error: Exception, progress: _Progress) -> None:
+    progress.afterthoughts.append(Failure(handler.name, error))
+    handlers_logger.error(
+        "webhook handler %s of source %s failed after its commit, which stands",
+        handler.name, lease.source.name, exc_info=error,
+    )  # fmt: skip
+
+
 def _failed(handler: Handler, error: Exception, progress: _Progress) -> None:
-    progress.failures.append(_Failure(handler.name, error))
+    progress.failures.append(Failure(handler.name, error))
 
 
 def _end(lease: Lease, handler: Handler, mark: str, error: Exception, progress: _Progress) -> None:
     """Write down that a handler ended without doing its work, unless another attempt's word for it is there."""
-    text = _kept(lease, _message(error))
-    with suppress(_AlreadyDone):
-        repeated(lambda: _checkpoint(lease, handler, mark, text))
+    text = kept(lease, message_of(error))
+    with suppress(AlreadyDone):
+        repeated(lambda: leases.checkpoint(lease, handler, mark, text))
     progress.marks[handler.name] = mark
 
 
@@ -321,23 +294,19 @@ def _run_atomic(lease: Lease, handler: Handler, event: WebhookEvent, progress: _
         try:
             with durable(using):
                 if connections[using].vendor == "sqlite" and using == lease.using:
-                    _fence(lease)  # a transaction that writes first waits for SQLite's lock instead of failing
-                result = handler.call(event)
-                kept, reply = _kept(lease, result), progress.reply_in(result)
+                    leases.fence(lease)  # a transaction that writes first waits for SQLite's lock instead of failing
+                result = _call(handler, event)
+                text, reply = kept(lease, result), progress.reply_in(result)
                 if closes:
-                    closed = _close_with(lease, handler, kept, reply, progress)
+                    closed = _close_with(lease, handler, text, reply, progress)
                 else:
-                    _mark(lease, handler, "done", kept, using, reply)
+                    leases.mark(lease, handler, "done", text, using, reply)
                 complete = True
-        except (_FencedOut, _AlreadyDone):
+        except (LeaseLost, AlreadyDone, _Superseded):
             raise
         except Exception as error:
-            if complete and _is_committed(lease, handler, using):
-                progress.afterthoughts.append(_Failure(handler.name, error))
-                handlers_logger.error(
-                    "webhook handler %s of source %s failed after its commit, which stands",
-                    handler.name, lease.source.name, exc_info=error,
-                )  # fmt: skip
+            if complete and leases.is_committed(lease, handler, using):
+                _afterthought(lease, handler, error, progress)
             elif left and (is_conflict(error) or is_sqlite_lock(error)):
                 time.sleep(uniform(0.005, 0.05))  # noqa: S311 - spreads load, no secret
                 event = event.fresh()
@@ -351,26 +320,6 @@ def _run_atomic(lease: Lease, handler: Handler, event: WebhookEvent, progress: _
         return
 
 
-def _fence(lease: Lease, reply: Reply | None = None) -> None:
-    kept = reply.kept() if reply is not None else ""
-    if not statements.fence(lease.using, lease.receipt_id, lease.attempt, lease.seconds, kept):
-        raise _FencedOut
-
-
-def _mark(lease: Lease, handler: Handler, mark: str, result: str, using: str, reply: Reply | None = None) -> None:
-    """Write a checkpoint, and last the fence; on another database the checkpoint's unique key is the fence."""
-    if not statements.insert_checkpoint(using, lease.fingerprint, handler.name, mark, result, lease.attempt):
-        raise _FencedOut if using == lease.using else _AlreadyDone
-    if using == lease.using:
-        _fence(lease, reply)
-
-
-def _checkpoint(lease: Lease, handler: Handler, mark: str, result: str, reply: Reply | None = None) -> None:
-    using = handler.using or lease.using
-    with durable(using):
-        _mark(lease, handler, mark, result, using, reply)
-
-
 def _close_with(lease: Lease, handler: Handler, result: str, reply: Reply | None, progress: _Progress) -> Run:
     """Close the receipt inside the last handler's transaction: fence and mark in one statement."""
     status, reason = _verdict([*progress.marks.values(), "done"])
@@ -379,16 +328,12 @@ def _close_with(lease: Lease, handler: Handler, result: str, reply: Reply | None
         status=status, reason=reason, result=result, last_handler=handler.name,
         reply=reply.kept() if reply is not None else None,
     ):  # fmt: skip
-        raise _FencedOut
-    return Run(decision="gave_up" if status == "dead" else status, status=status)
+        raise LeaseLost
+    return _closed(status, reason)
 
 
-def _is_committed(lease: Lease, handler: Handler, using: str) -> bool:
-    """Tell, after an error in the commit or behind it, whether the transaction stands."""
-    if handler.name in statements.checkpoints(using, lease.fingerprint):
-        return True
-    row = statements.read_by_id(lease.using, lease.receipt_id)
-    return row is not None and row.attempts == lease.attempt and row.last_handler == handler.name
+def _closed(status: str, reason: str) -> Run:
+    return Run(decision="gave_up" if status == "dead" else status, status=status, reason=reason)
 
 
 # -- the end of an attempt ---------------------------------------------------------------------------------------------
@@ -399,7 +344,9 @@ def _verdict(marks: Iterable[str]) -> tuple[str, str]:
     found = set(marks)
     if "gave_up" in found:
         return "dead", "gave_up"
-    return ("processed", "") if "done" in found else ("ignored", "skipped")
+    if "done" in found:
+        return "processed", ""
+    return "ignored", "superseded" if "superseded" in found else "skipped"
 
 
 def _finish(lease: Lease, progress: _Progress, started_at: datetime, clock: float) -> Run:
@@ -419,13 +366,13 @@ def _finish(lease: Lease, progress: _Progress, started_at: datetime, clock: floa
             if not statements.close(
                 lease.using, lease.receipt_id, lease.attempt, status=status, reason=reason, reply=progress.kept_reply
             ):
-                raise _FencedOut
-            ended = Run(decision="gave_up" if status == "dead" else status, status=status)
+                raise LeaseLost
+            ended = _closed(status, reason)
         else:
             ended = _fail(lease, progress, missing)
         if lease.attempt > 1 or progress.failures or progress.afterthoughts:
             failures = [*progress.failures, *progress.afterthoughts]
-            _insert_attempt(lease, ended.status, failures, started_at, clock)
+            insert_attempt(lease, ended.status, failures, started_at, clock)
     return ended
 
 
@@ -434,18 +381,16 @@ def _fail(lease: Lease, progress: _Progress, missing: list[str]) -> Run:
     if not failed:
         names = ", ".join(missing) or lease.event_type
         error = NoHandlerHere(f"no handler here for {names}: deploy it, or discard the receipt")
-        progress.failures.append(_Failure(missing[0] if missing else "", error))
+        progress.failures.append(Failure(missing[0] if missing else "", error))
         handlers_logger.error("webhook receipt %s: %s", lease.receipt_id, error)
         failed = [error]
+    if any(isinstance(error, EffectUnknown) for error in failed):
+        return _die(lease, progress, "gave_up", "effect_unknown")
     later = [error for error in failed if isinstance(error, RetryLater)]
     excused = len(later) == len(failed)
     policy = lease.source.retry
     if policy.exhausted(used=lease.used - excused, age=lease.budget_age):
-        if not statements.close(
-            lease.using, lease.receipt_id, lease.attempt, status="dead", reason="exhausted", reply=progress.kept_reply
-        ):
-            raise _FencedOut
-        return Run(decision="failed", status="dead")
+        return _die(lease, progress, "failed", "exhausted")
     asked = [error.after for error in later if error.after is not None]
     wait = policy.delay(lease.used)
     if excused:
@@ -456,10 +401,18 @@ def _fail(lease: Lease, progress: _Progress, missing: list[str]) -> Run:
         lease.using, lease.receipt_id, lease.attempt,
         wait=wait, reason="retry_later" if excused else "", excuse=excused, reply=progress.kept_reply,
     ):  # fmt: skip
-        raise _FencedOut
+        raise LeaseLost
     if all(is_connection_lost(error) for error in failed):
         return Run(decision="unavailable", status="failed")  # no fault of a handler's
     return Run(decision="retry_later" if excused else "failed", status="failed", retry_after=wait)
+
+
+def _die(lease: Lease, progress: _Progress, decision: str, reason: str) -> Run:
+    if not statements.close(
+        lease.using, lease.receipt_id, lease.attempt, status="dead", reason=reason, reply=progress.kept_reply
+    ):
+        raise LeaseLost
+    return Run(decision=decision, status="dead", reason=reason)
 
 
 def _fenced_out(lease: Lease, started_at: datetime, clock: float) -> Run:
@@ -469,7 +422,7 @@ def _fenced_out(lease: Lease, started_at: datetime, clock: float) -> Run:
         lease.receipt_id,
         lease.attempt,
     )
-    _record(lease, "fenced", [], started_at, clock)
+    record(lease, "fenced", [], started_at, clock)
     row = statements.read_by_id(lease.using, lease.receipt_id)
     if row is None:  # somebody deleted it: nothing is held, so the sender must come again
         return Run(decision="busy", status="", retry_after=1)
@@ -492,75 +445,6 @@ def _release(lease: Lease) -> None:
 
 
 # -- what is written down and told -------------------------------------------------------------------------------------
-
-
-def _record(lease: Lease, outcome: str, failures: list[_Failure], started_at: datetime, clock: float) -> None:
-    """Keep a run that changed nothing on the receipt any more; the outcome stands without it."""
-    try:
-        with committed(lease.using):
-            _insert_attempt(lease, outcome, failures, started_at, clock)
-    except Error as error:
-        logger.warning("webhook receipt %s: attempt could not be recorded (%s)", lease.receipt_id, type(error).__name__)
-
-
-def _insert_attempt(lease: Lease, outcome: str, failures: list[_Failure], started_at: datetime, clock: float) -> None:
-    first = failures[0] if failures else None
-    shown = "\n".join(f"{each.handler}:\n{''.join(traceback.format_exception(each.error))}" for each in failures)
-    WebhookAttempt.objects.using(lease.using).create(
-        receipt_id=lease.receipt_id,
-        number=lease.attempt,
-        trigger=lease.trigger,
-        actor=_text(lease.actor, 255),
-        outcome=outcome,
-        handler=_text(failing_name(first.handler, first.error), 255) if first else "",
-        error_class=_text(f"{type(first.error).__module__}.{type(first.error).__qualname__}", 255) if first else "",
-        message=_text(lease.source.redacted(_message(first.error)), MAX_MESSAGE) if first else "",
-        traceback=_text(lease.source.redacted(shown), MAX_TRACEBACK),
-        release=_text(lease.source.release, 100),
-        started_at=started_at,
-        duration_ms=min(int((time.monotonic() - clock) * 1000), 2**31 - 1),
-    )
-
-
-def failing_name(handler: str, error: BaseException) -> str:
-    """Return the handler's name, with the receiver that raised where the handler is the signal's."""
-    step = error.__traceback__
-    while step is not None and step.tb_next is not None:
-        if step.tb_frame.f_globals.get("__name__") == "django.dispatch.dispatcher":
-            frame = step.tb_next.tb_frame
-            if frame.f_globals.get("__name__") != "django.dispatch.dispatcher":
-                # What a tracker puts around a receiver is not what failed.
-                receiver = step.tb_frame.f_locals.get("receiver")
-                if isfunction(receiver):
-                    receiver = unwrap(receiver)
-                    return f"{handler} ({receiver.__module__}:{receiver.__qualname__})"
-                return f"{handler} ({frame.f_globals.get('__name__')}:{frame.f_code.co_qualname})"
-        step = step.tb_next
-    return handler
-
-
-def _message(error: Exception) -> str:
-    try:
-        return str(error)
-    except Exception:
-        return "the error has no readable message"
-
-
-def _kept(lease: Lease, value: Any) -> str:
-    """Return what a receipt keeps of a handler's result."""
-    if isinstance(value, Reply):
-        return f"replied {value.status}"
-    return "" if value is None else _text(lease.source.redacted(str(value)), MAX_RESULT)
-
-
-def _text(value: Any, limit: int) -> str:
-    """Return text that every database takes: no NUL, no lone surrogate, cut at a limit."""
-    if value is None:
-        return ""
-    text = str(value).replace("\0", "\N{REPLACEMENT CHARACTER}")
-    if not text.isascii():
-        text = text.encode("utf-8", "replace").decode()
-    return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def _log(lease: Lease, progress: _Progress) -> None:
@@ -596,4 +480,4 @@ def _tell(lease: Lease, ended: Run, progress: _Progress) -> None:
     if progress.failures:
         announce(webhook_failed, attempt=lease.attempt, error=progress.failures[0].error, **about)
     if ended.status == "dead":
-        announce(webhook_dead, reason="gave_up" if ended.decision == "gave_up" else "exhausted", **about)
+        announce(webhook_dead, reason=ended.reason, **about)

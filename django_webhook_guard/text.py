@@ -1,4 +1,6 @@
-"""Text that strangers chose, made fit to be looked at."""
+"""Text that strangers chose, made fit to be looked at and to be kept."""
+
+from typing import Any
 
 
 def visible(text: str, *, lines: bool = False) -> str:
@@ -20,6 +22,16 @@ def visible(text: str, *, lines: bool = False) -> str:
 def shortened(text: str, limit: int) -> str:
     """Return a visible text of at most ``limit`` characters; a cut one ends with an ellipsis."""
     text = visible(text[: limit + 1])
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def storable(value: Any, limit: int) -> str:
+    """Return text that every database takes: no NUL, no lone surrogate, cut at a limit in characters."""
+    if value is None:
+        return ""
+    text = str(value).replace("\0", "\N{REPLACEMENT CHARACTER}")
+    if not text.isascii():
+        text = text.encode("utf-8", "replace").decode()
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 

@@ -17,7 +17,8 @@ from django.utils.translation import gettext_lazy as _
 
 from django_webhook_guard.conf import configuration, runnable_names
 from django_webhook_guard.models import WebhookReceipt
-from django_webhook_guard.models.receipts import DatabaseNow, Status
+from django_webhook_guard.models.clock import DatabaseNow
+from django_webhook_guard.models.receipts import Status
 
 Receipts = QuerySet[WebhookReceipt]
 

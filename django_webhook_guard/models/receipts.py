@@ -4,18 +4,11 @@ from typing import Any, Self
 
 from django.db import models, router
 from django.db.models import F
-from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
 from django_webhook_guard.models.batches import WebhookBatch
+from django_webhook_guard.models.clock import DatabaseNow
 from django_webhook_guard.text import visible
-
-
-class DatabaseNow(Now):
-    """The database's clock in UTC, as the columns are; Django's own follows the time zone of MariaDB's session."""
-
-    def as_mysql(self, compiler: Any, connection: Any, **extra_context: Any) -> Any:
-        return self.as_sql(compiler, connection, template="UTC_TIMESTAMP(6)", **extra_context)
 
 
 class Status(models.TextChoices):
@@ -43,8 +36,11 @@ class Reason(models.TextChoices):
     EXHAUSTED = "exhausted", _("attempts ran out")
     GAVE_UP = "gave_up", _("a handler gave up")
     RETRY_LATER = "retry_later", _("a handler asked to be run later")
+    WOKEN = "woken", _("it was due, and a worker was woken for it")
+    EFFECT_UNKNOWN = "effect_unknown", _("nobody knows whether an effect happened")
     UNHANDLED = "unhandled", _("no handler wants this type")
     SKIPPED = "skipped", _("every handler skipped it")
+    SUPERSEDED = "superseded", _("a newer version of its object had come before")
 
 
 class ReceiptQuerySet(models.QuerySet["WebhookReceipt"]):

@@ -17,6 +17,7 @@ class Trigger(models.TextChoices):
 
     DELIVERY = "delivery", _("delivery")
     SWEEPER = "sweeper", _("sweeper")
+    WORKER = "worker", _("worker")
     ADMIN = "admin", _("admin")
 
 
@@ -57,6 +58,7 @@ class Mark(models.TextChoices):
 
     DONE = "done", _("done")
     SKIPPED = "skipped", _("skipped")
+    SUPERSEDED = "superseded", _("superseded")
     GAVE_UP = "gave_up", _("gave up")
 
 
@@ -64,6 +66,10 @@ class CheckpointQuerySet(models.QuerySet["WebhookCheckpoint"]):
     def gave_up(self, fingerprint: str) -> Self:
         """The marks of a receipt's handlers that gave up."""
         return self.filter(fingerprint=fingerprint, mark=Mark.GAVE_UP)
+
+    def set_result(self, fingerprint: str, handler: str, result: str) -> None:
+        """Keep what a handler returned after its checkpoint was written."""
+        self.filter(fingerprint=fingerprint, handler=handler).update(result=result)
 
 
 class WebhookCheckpoint(models.Model):

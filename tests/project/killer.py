@@ -12,7 +12,7 @@ from functools import wraps
 from asgiref.sync import iscoroutinefunction
 from django.utils.decorators import sync_and_async_middleware
 
-from django_webhook_guard import intake, processing, receiving, statements
+from django_webhook_guard import intake, leases, processing, receiving, statements
 from django_webhook_guard.handlers import Handler
 
 _armed = ContextVar("armed", default=None)
@@ -81,7 +81,7 @@ def install():
     _before("before handler", Handler, "call")
     _after("after handler", Handler, "call")
     _after("after checkpoint", statements, "insert_checkpoint")
-    _after("before commit", processing, "_mark")
+    _after("before commit", leases, "mark")
     _after("before commit", processing, "_close_with")
     _after("before closing commit", processing, "_close_with")
     _after("after commit", processing, "_run_handler")
