@@ -10,6 +10,7 @@ from django_webhook_guard.intake import (
     Arrival,
     Claim,
     Decision,
+    accepted,
     claim,
     former,
     is_dropped,
@@ -93,7 +94,7 @@ def _item(arrival: Arrival, batch_id: int) -> NewReceipt:
     """Return the receipt of an item: the body stands on the batch, and whoever is first leases it."""
     born = new_receipt(arrival)
     if born.status == "processing":
-        born = replace(born, status="received", attempts=0, lease=None, due=True)
+        born = replace(born, status="received", attempts=0, lease=None, due=0)
     return replace(born, batch_id=batch_id, body=None)
 
 
@@ -110,6 +111,8 @@ def _claim_stored(arrival: Arrival) -> Claim | None:
     row = statements.read(arrival.using, arrival.event.fingerprint)
     if row is None or row.status not in ("received", "ignored", "quarantined"):
         return None
+    if row.status == "received" and arrival.source.deferred:
+        return accepted(row, wake=arrival.waking, new=True)
     if row.status == "received":
         taken = take_over(arrival, row)
         return replace(taken, new=True) if taken is not None else None

@@ -22,7 +22,7 @@ from django_webhook_guard.views import AsyncSignedWebhookMixin
 #   W002       a handler for a source that is not configured
 #   W003       an inline source whose sender never tries again
 #   W004       a sender that signs each try afresh, and nothing that says that it is the same event
-#   E022-E026  WEBHOOK_GUARD, see options.py
+#   E022-E028  WEBHOOK_GUARD, see options.py
 #   W005       a signed URL, and no PUBLIC_URL
 #   W006       persistent connections without a pool under ASGI
 

@@ -20,10 +20,12 @@ from django_webhook_guard.transactions import committed, durable, repeated
 
 logger = logging.getLogger("django_webhook_guard")
 
-Decision = Literal["run", "ignored", "duplicate", "busy", "quarantined", "late", "declined"]
+Decision = Literal["run", "accepted", "ignored", "duplicate", "busy", "quarantined", "late", "declined"]
 
 #: How often a claim looks again when the row changes between reading and writing it.
 LOOKS = 5
+#: Seconds until the sweeper looks at a receipt for which a worker was woken.
+WOKEN_FOR = 30.0
 #: A receipt's counter of deliveries is written at most once in so many seconds.
 COUNT_EVERY = 1.0
 
@@ -44,6 +46,7 @@ class Claim:
         reason: A code for the log.
         reply: What a handler answered to the first delivery, as it is kept.
         new: Whether this delivery made the receipt.
+        wake: Whether a worker should be woken for it.
     """
 
     decision: Decision
@@ -57,6 +60,7 @@ class Claim:
     reason: str = ""
     reply: str = ""
     new: bool = False
+    wake: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +78,7 @@ class Arrival:
         hold: The code why it must be held for a person, or an empty string.
         why: The same in words.
         validated: What its schema made of its content.
+        waking: Whether a worker can be woken at the moment.
     """
 
     event: Event
@@ -86,6 +91,7 @@ class Arrival:
     hold: str = ""
     why: str = ""
     validated: Any = field(default=None, repr=False)
+    waking: bool = False
 
     @property
     def lease(self) -> float:
@@ -226,8 +232,9 @@ def _inserted(arrival: Arrival, new: NewReceipt, inserted: Inserted) -> Claim | 
         return _answer(arrival, row) if row is not None else None
     if new.status == "quarantined":
         return _held(new, inserted.id)
+    born: dict[str, Decision] = {"processing": "run", "received": "accepted", "ignored": "ignored"}
     return Claim(
-        decision="run" if new.lease is not None else "ignored",
+        decision=born[new.status],
         fingerprint=new.fingerprint,
         receipt_id=inserted.id,
         attempt=new.attempts,
@@ -235,6 +242,7 @@ def _inserted(arrival: Arrival, new: NewReceipt, inserted: Inserted) -> Claim | 
         handlers=tuple(new.handlers),
         reason=new.reason,
         new=True,
+        wake=new.status == "received" and arrival.waking,
     )
 
 
@@ -245,11 +253,13 @@ def _held(new: NewReceipt, receipt_id: int) -> Claim:
 
 
 def new_receipt(arrival: Arrival) -> NewReceipt:
-    """Return the receipt in the state in which it is born: held, ignored, or leased by this process."""
+    """Return the receipt in the state in which it is born: held, ignored, due, or leased by this process."""
     if arrival.hold or arrival.event.late:
         return _receipt(arrival, status="quarantined", reason=arrival.hold or "late", result=arrival.why)
     if not arrival.handlers:
         return _receipt(arrival, status="ignored", reason="unhandled", finished=True)
+    if arrival.source.deferred:
+        return _receipt(arrival, status="received", due=WOKEN_FOR if arrival.waking else 0)
     return _receipt(arrival, status="processing", attempts=1, lease=arrival.lease)
 
 
@@ -263,6 +273,7 @@ def _receipt(
     attempts: int = 0,
     lease: float | None = None,
     finished: bool = False,
+    due: float | None = None,
 ) -> NewReceipt:
     event, delivery = arrival.event, arrival.delivery
     return NewReceipt(
@@ -291,6 +302,7 @@ def _receipt(
         item=event.item,
         lease=lease,
         finished=finished,
+        due=due,
     )
 
 
@@ -318,6 +330,11 @@ def _answer(arrival: Arrival, row: Row) -> Claim | None:
     if held or row.status in ("processed", "discarded"):
         return _answer_closed(arrival, row)
     arrival = _as_stored(arrival, row)
+    return _answer_deferred(arrival, row) if arrival.source.deferred else _answer_inline(arrival, row)
+
+
+def _answer_inline(arrival: Arrival, row: Row) -> Claim | None:
+    """Answer from an open receipt of a source whose sender waits for the run; None where it changed meanwhile."""
     if row.status == "quarantined":  # as late, and now it is here in time
         return take_over(arrival, row) if arrival.handlers else _answer_closed(arrival, row)
     if row.status == "received":
@@ -331,6 +348,41 @@ def _answer(arrival: Arrival, row: Row) -> Claim | None:
     if row.status == "ignored" and _has_open_handler(arrival, row):
         return take_over(arrival, row)
     return _answer_closed(arrival, row)
+
+
+def _answer_deferred(arrival: Arrival, row: Row) -> Claim | None:
+    """Answer from an open receipt that a worker or the sweeper runs; None where it changed meanwhile."""
+    if row.status in ("received", "processing", "failed"):
+        if row.status == "failed":
+            _count(arrival, row)
+        return accepted(row, wake=arrival.waking and row.overdue and _pushed(arrival, row))
+    revives = (
+        (row.status == "quarantined" and bool(arrival.handlers))
+        or (row.status == "ignored" and _has_open_handler(arrival, row))
+        or (row.status == "dead" and row.reason == "exhausted" and _rest(arrival, row) <= 0)
+    )
+    if revives:
+        with committed(arrival.using):
+            revived = statements.revive(arrival.using, row, WOKEN_FOR if arrival.waking else 0)
+        return accepted(row, wake=arrival.waking) if revived else None
+    if row.status == "dead" and row.reason == "exhausted":
+        _count(arrival, row)
+        return _busy(row, _rest(arrival, row))
+    return _answer_closed(arrival, row)
+
+
+def accepted(row: Row, *, wake: bool, new: bool = False) -> Claim:
+    """Say that an event is held, and that somebody else runs it."""
+    return Claim(
+        decision="accepted", fingerprint=row.fingerprint, receipt_id=row.id, row=row, reason=row.status, wake=wake,
+        new=new,
+    )  # fmt: skip
+
+
+def _pushed(arrival: Arrival, row: Row) -> bool:
+    """Tell whether this delivery is the one of many that wakes a worker for what is overdue."""
+    with committed(arrival.using):
+        return statements.push(arrival.using, row, WOKEN_FOR)
 
 
 def _answer_closed(arrival: Arrival, row: Row) -> Claim:
@@ -349,7 +401,8 @@ def _as_stored(arrival: Arrival, row: Row) -> Arrival:
     """
     source = source_of(row.source) or arrival.source
     handlers = owed(source.name, row.event_type, row.handlers)
-    return replace(arrival, source=source, handlers=tuple(handlers))
+    waking = arrival.waking and source.wakes
+    return replace(arrival, source=source, handlers=tuple(handlers), waking=waking)
 
 
 def _answer_processing(arrival: Arrival, row: Row) -> Claim | None:
@@ -358,7 +411,7 @@ def _answer_processing(arrival: Arrival, row: Row) -> Claim | None:
 
 def _answer_failed(arrival: Arrival, row: Row) -> Claim | None:
     first = row.used == 1 and row.reason != "retry_later"
-    if first or (row.due_in is not None and row.due_in <= 0):
+    if first or row.overdue or row.reason == "woken":
         return _next_attempt(arrival, row)
     _count(arrival, row)
     return _busy(row, row.due_in)
@@ -374,11 +427,15 @@ def _next_attempt(arrival: Arrival, row: Row) -> Claim | None:
 
 def _answer_exhausted(arrival: Arrival, row: Row) -> Claim | None:
     """Give a dead receipt one more attempt, at most one per longest delay: a delivery is a wish to try again."""
-    rest = arrival.source.retry.max_delay - (row.finished_ago or 0)
-    if rest <= 0:
+    if _rest(arrival, row) <= 0:
         return take_over(arrival, row)
     _count(arrival, row)
-    return _busy(row, rest)
+    return _busy(row, _rest(arrival, row))
+
+
+def _rest(arrival: Arrival, row: Row) -> float:
+    """Return for how many seconds a dead receipt gets no further attempt."""
+    return arrival.source.retry.max_delay - (row.finished_ago or 0)
 
 
 def _has_open_handler(arrival: Arrival, row: Row) -> bool:

@@ -3,10 +3,12 @@
 import re
 from collections.abc import Mapping
 from dataclasses import fields
+from importlib.util import find_spec
 from inspect import iscoroutinefunction
 from types import MappingProxyType
 from typing import Any
 
+import django
 from django.utils.module_loading import import_string
 from rest_framework.serializers import BaseSerializer
 
@@ -15,8 +17,20 @@ from django_webhook_guard.locators import Body, Either, Form, Header, Locator, Q
 from django_webhook_guard.providers import GENERIC_HMAC, PROVIDERS, Provider, generic_hmac
 from django_webhook_guard.retries import RetryPolicy
 from django_webhook_guard.schemas import Schema, Schemas
-from django_webhook_guard.sources import DECISIONS, NOT_HELD, URL_TENANT, Accept, Problem, SecretsFor, Source
+from django_webhook_guard.sources import (
+    DECISIONS,
+    DISPATCHERS,
+    NOT_HELD,
+    URL_TENANT,
+    Accept,
+    Problem,
+    SecretsFor,
+    Source,
+    Wake,
+)
 
+#: Seconds that a run may take where no sender waits for it.
+DEFERRED_LEASE = 300
 #: No setting is a larger number: 300 years in seconds, ten gigabytes.
 MAX_NUMBER = 10**10
 PER_SOURCE = frozenset(
@@ -28,7 +42,7 @@ PER_SOURCE = frozenset(
 COMMON = frozenset(
     {
         "TOLERANCE", "LATE", "INVALID", "ACCEPT", "SCHEMA", "UNHANDLED", "SECRETS_TTL", "MAX_BODY", "LEASE", "RETRY",
-        "RELEASE", "RESPONSES",
+        "RELEASE", "RESPONSES", "PROCESSING", "DISPATCHER", "DISPATCHER_OPTIONS",
     }
 )  # fmt: skip
 _BASE_URL = re.compile(r"https?://[A-Za-z0-9.-]+(:[0-9]{1,5})?|https?://\[[0-9A-Fa-f:.]+\](:[0-9]{1,5})?")
@@ -81,6 +95,59 @@ def invalid(values: Mapping[str, Any]) -> str:
 
 def unhandled(values: Mapping[str, Any]) -> str:
     return _chosen(values, "UNHANDLED", ("store", "drop"))
+
+
+def processing(values: Mapping[str, Any]) -> str:
+    return _chosen(values, "PROCESSING", ("inline", "deferred"))
+
+
+def dispatcher(values: Mapping[str, Any]) -> str:
+    given = values.get("DISPATCHER", Source.dispatcher)
+    if given in DISPATCHERS:
+        _installed(given)
+        return str(given)
+    if isinstance(given, str) and "." in given:
+        return given
+    raise Invalid(
+        "E028", f"DISPATCHER is {given!r}.", f"Give one of {', '.join(DISPATCHERS)}, or the dotted path of a callable."
+    )
+
+
+def _installed(name: str) -> None:
+    """Refuse an engine that this process cannot import."""
+    if name == "celery" and find_spec("celery") is None:
+        raise Invalid("E028", "DISPATCHER is 'celery', which is not installed.", "pip install celery")
+    if name == "tasks" and django.VERSION < (6, 0) and find_spec("django_tasks") is None:
+        raise Invalid(
+            "E028", "DISPATCHER is 'tasks', and this Django has none.", "Use Django 6, or pip install django-tasks."
+        )
+
+
+def wake(values: Mapping[str, Any]) -> Wake | None:
+    given = values.get("DISPATCHER", Source.dispatcher)
+    if not isinstance(given, str) or given in DISPATCHERS or "." not in given:
+        return None
+    hint = "Give the dotted path of a plain callable that takes a receipt's number and wakes a worker for it."
+    found = _imported("E028", "DISPATCHER", given, hint)
+    if not callable(found) or iscoroutinefunction(found):
+        raise Invalid("E028", f"DISPATCHER {given!r} is {'async' if callable(found) else 'not callable'}.", hint)
+    return found  # type: ignore[no-any-return]
+
+
+def dispatcher_options(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    given = values.get("DISPATCHER_OPTIONS", {})
+    known = {"queue": str, "priority": int, "backend": str}
+    fits = isinstance(given, Mapping) and all(
+        name in known and isinstance(value, known[name]) and not isinstance(value, bool)
+        for name, value in given.items()
+    )
+    if not fits:
+        raise Invalid(
+            "E028",
+            f"DISPATCHER_OPTIONS is {given!r}.",
+            "Give a dict of queue (text), priority (a whole number) and, for Django Tasks, backend (text).",
+        )
+    return MappingProxyType(dict(given))
 
 
 def accept(values: Mapping[str, Any]) -> Accept | None:
@@ -224,7 +291,8 @@ def secrets_ttl(values: Mapping[str, Any]) -> float:
 
 
 def lease(values: Mapping[str, Any]) -> float:
-    return _positive("LEASE", values.get("LEASE", Source.lease), "seconds", "E008")
+    default = DEFERRED_LEASE if values.get("PROCESSING") == "deferred" else Source.lease
+    return _positive("LEASE", values.get("LEASE", default), "seconds", "E008")
 
 
 def retry(values: Mapping[str, Any]) -> RetryPolicy:

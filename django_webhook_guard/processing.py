@@ -167,7 +167,7 @@ def _may_run(row: Row) -> bool:
     if row.status == "received":
         return True
     if row.status == "failed":
-        return row.reason == "woken" or (row.due_in is not None and row.due_in <= 0)
+        return row.overdue or row.reason == "woken"
     return row.status == "processing" and not row.leased
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from django.db import Error
 
-from django_webhook_guard import batches, intake, processing
+from django_webhook_guard import batches, dispatchers, intake, processing
 from django_webhook_guard.conf import UnknownSource, get_source, receipts_alias, source_of
 from django_webhook_guard.delivery import Delivery
 from django_webhook_guard.events import Reply, WebhookEvent, announce, wanted
@@ -258,6 +258,7 @@ def _arrival(verified: _Verified, event: Event) -> Arrival | None:
         request_id=verified.request_id,
         using=receipts_alias(),
         handlers=wanted(source.name, event.event_type),
+        waking=dispatchers.ready(source),
     )
     if event.held:
         return replace(arrival, hold=event.held)
@@ -306,7 +307,14 @@ def _settle(verified: _Verified, arrival: Arrival, claim: Claim) -> Outcome:
         announce(webhook_quarantined, reason=claim.reason, **_about(outcome, source))
     elif claim.decision == "duplicate":
         announce(webhook_duplicate, **_about(outcome, source))
+    if claim.wake and claim.receipt_id is not None:
+        dispatchers.wake_on_commit(_owner(claim, source), claim.receipt_id, arrival.using)
     return outcome
+
+
+def _owner(claim: Claim, source: Source) -> Source:
+    """Return the source that runs a receipt: sources of one namespace share their receipts."""
+    return source if claim.row is None else source_of(claim.row.source) or source
 
 
 def _about(outcome: Outcome, source: Source) -> dict[str, Any]:
@@ -329,8 +337,9 @@ def _run(verified: _Verified, arrival: Arrival, claim: Claim) -> Outcome:
             names=claim.handlers,
         )
     else:
-        owner = source_of(claim.row.source) or source  # sources of one namespace share their receipts
-        lease = processing.lease_of(claim.row, owner, arrival.using, claim.lease, claim.handlers, "delivery")
+        lease = processing.lease_of(
+            claim.row, _owner(claim, source), arrival.using, claim.lease, claim.handlers, "delivery"
+        )
     run = processing.carry_out(lease, _first(verified, arrival, claim) if claim.new else None)
     waits = run.decision in ("retry_later", "busy", "failed")
     return answer(

@@ -6,7 +6,7 @@ from datetime import datetime
 from functools import cached_property
 from time import monotonic
 from types import MappingProxyType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from django_webhook_guard.exceptions import Misconfigured, UnknownTenant
 from django_webhook_guard.identity import Event, IdentityRules
@@ -52,8 +52,12 @@ NOT_HELD = DECISIONS - {
     "processed", "ignored", "gave_up", "accepted", "duplicate", "quarantined", "declined", "handshake"
 }  # fmt: skip
 
+#: What wakes a worker, by its short name.
+DISPATCHERS = ("sweeper", "tasks", "celery")
+
 SecretsFor = Callable[[str, str | None], Iterable[Secret]]
 Accept = Callable[[Event], bool]
+Wake = Callable[[int], Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,6 +105,10 @@ class Source:
         max_body: Bytes.
         lease: Seconds that a run may take.
         retry: When what failed runs again.
+        processing: ``inline`` or ``deferred``: whether the event runs before the sender is answered, or later.
+        dispatcher: What wakes a worker: one of ``DISPATCHERS``, or the dotted path of a project's own.
+        wake: The project's own dispatcher, or None.
+        dispatcher_options: ``queue``, ``priority`` and ``backend`` for the dispatcher.
         responses: Decision → HTTP status.
         public_url: Scheme and host as the sender calls them, or None.
         route: Whether the catch-all URLs serve it.
@@ -125,11 +133,25 @@ class Source:
     max_body: int = 1_048_576
     lease: float = 60
     retry: RetryPolicy = field(default_factory=RetryPolicy)
+    processing: str = "inline"
+    dispatcher: str = "sweeper"
+    wake: Wake | None = None
+    dispatcher_options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     responses: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     public_url: str | None = None
     route: bool = True
     incomparable: bool = False
     release: str = ""
+
+    @property
+    def deferred(self) -> bool:
+        """Whether events run later, and the sender is only told that they are held."""
+        return self.processing == "deferred"
+
+    @property
+    def wakes(self) -> bool:
+        """Whether a worker is woken; else the sweeper runs what is due."""
+        return self.dispatcher != "sweeper"
 
     @cached_property
     def keeps_seen(self) -> bool:

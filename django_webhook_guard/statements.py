@@ -34,7 +34,7 @@ class NewReceipt:
         item: Its number there, from 0.
         lease: Seconds of the lease that it is born with, or None; then it is born finished, held or due.
         finished: Whether its life ends with the insert.
-        due: Whether somebody must run it.
+        due: Seconds until somebody must run it, or None.
     """
 
     fingerprint: str
@@ -63,7 +63,7 @@ class NewReceipt:
     item: int | None = None
     lease: float | None = None
     finished: bool = False
-    due: bool = False
+    due: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,6 +120,11 @@ class Row:
     def at_rest(self) -> bool:
         """Whether nobody owed it a run, so that its budget of attempts begins with the next one."""
         return self.status in ("ignored", "quarantined")
+
+    @property
+    def overdue(self) -> bool:
+        """Whether somebody should have looked at it by now."""
+        return self.due_in is not None and self.due_in <= 0
 
     @property
     def leased(self) -> bool:
@@ -202,7 +207,7 @@ def insert(using: str, new: NewReceipt) -> Inserted:
     """
     connection = connections[using]
     parameters = _parameters(connection, new)
-    sql = _insert_sql(connection.vendor, new.lease is not None, new.finished, new.due)
+    sql = _insert_sql(connection.vendor, new.lease is not None, new.finished, new.due is not None)
     with connection.cursor() as cursor:
         if connection.vendor == "postgresql":
             cursor.execute(sql, [*parameters, new.fingerprint])
@@ -270,7 +275,7 @@ def _values_sql(vendor: str, leased: bool, finished: bool, due: bool) -> tuple[s
     columns |= {"handlers": dialect.json, "headers": dialect.json}
     columns |= dict.fromkeys(("lease_until", "due_at"), dialect.later if leased else "NULL")
     if due:
-        columns["due_at"] = dialect.now
+        columns["due_at"] = dialect.later
     columns |= {
         "budget_from": dialect.now,
         "last_delivered_at": dialect.now,
@@ -291,6 +296,8 @@ def _parameters(connection: BaseDatabaseWrapper, new: NewReceipt) -> list[Any]:
     values += [json.dumps(list(new.handlers)), json.dumps(new.headers)]
     if new.lease is not None:
         values += [new.lease, new.lease]
+    elif new.due is not None:
+        values.append(new.due)
     return values
 
 
@@ -363,7 +370,8 @@ def insert_many(using: str, new: Sequence[NewReceipt]) -> bool:
         chunk = new[start : start + ROWS]
         rows, params = [], []
         for each in chunk:
-            names, values = _values_sql(connection.vendor, each.lease is not None, each.finished, each.due)
+            due = each.due is not None
+            names, values = _values_sql(connection.vendor, each.lease is not None, each.finished, due)
             rows.append(f"({values})")
             params += _parameters(connection, each)
         try:
@@ -475,6 +483,52 @@ def bury(using: str, row: Row) -> bool:
 
 def _lease_is_out(dialect: Dialect, row: Row) -> str:
     return f" AND lease_until < {dialect.now}" if row.status == "processing" else ""
+
+
+def push(using: str, row: Row, seconds: float) -> bool:
+    """Say that a worker was woken for a receipt that is due: look at it again later.
+
+    A failed one says so itself, for its worker must not take it for one that is not due yet.
+
+    Args:
+        using: The database alias.
+        row: The receipt as it was read.
+        seconds: Until then.
+
+    Returns:
+        Whether it was this call that did it, so that of many callers one wakes.
+    """
+    connection = connections[using]
+    dialect = _DIALECTS[connection.vendor]
+    woken = "reason = 'woken', " if row.status == "failed" else ""
+    sql = (
+        f"UPDATE {WebhookReceipt._meta.db_table} SET {woken}due_at = {dialect.later} "  # noqa: S608
+        f"WHERE id = %s AND attempts = %s AND status = %s AND due_at <= {dialect.now}"
+    )
+    params = [seconds, row.id, row.attempts, row.status]
+    return _execute(connection, sql + _lease_is_out(dialect, row), params) == 1
+
+
+def revive(using: str, row: Row, seconds: float) -> bool:
+    """Make a receipt due that nobody ran any more, because its event was delivered again.
+
+    Args:
+        using: The database alias.
+        row: The receipt as it was read: ignored, quarantined or dead.
+        seconds: Until somebody must look at it.
+
+    Returns:
+        Whether it was this call that did it.
+    """
+    connection = connections[using]
+    dialect = _DIALECTS[connection.vendor]
+    budget = f"budget_from = {dialect.now}, " if row.at_rest else ""
+    sql = (
+        f"UPDATE {WebhookReceipt._meta.db_table} SET status = 'received', reason = '', result = '', "  # noqa: S608
+        f"processed_at = NULL, {budget}due_at = {dialect.later} "
+        f"WHERE id = %s AND attempts = %s AND status = %s"
+    )
+    return _execute(connection, sql, [seconds, row.id, row.attempts, row.status]) == 1
 
 
 def postpone(using: str, receipt_id: int, seconds: float) -> None:

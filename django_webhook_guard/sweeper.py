@@ -1,28 +1,49 @@
-"""Run whatever is due, of every source that this process knows."""
+"""Bring whatever is due, of every source that this process knows: run it, or wake a worker for it.
+
+Any number of sweepers may run at once: one conditional UPDATE decides who runs, or wakes, on every database alike.
+"""
 
 import logging
+import random
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Protocol
 
-from django.db import Error
+from django.db import DatabaseError, Error, InterfaceError, close_old_connections, connections, reset_queries
 
-from django_webhook_guard import processing, statements
+from django_webhook_guard import dispatchers, processing, statements
 from django_webhook_guard.conf import receipts_alias, runnable_names, source_of
 from django_webhook_guard.models import WebhookReceipt
-from django_webhook_guard.transactions import committed
+from django_webhook_guard.processing import Run
+from django_webhook_guard.transactions import committed, repeated
 
 logger = logging.getLogger("django_webhook_guard")
 
 #: Seconds until a receipt is tried again that could not even be leased.
 POSTPONED = 60
+#: Seconds until a receipt is looked at again for which a worker was woken.
+REWAKE = 60
+#: Seconds that ``forever`` waits while nothing is due, and after an error of the database.
+IDLE = 1.0
+AFTER_ERROR = 5.0
+
+Report = Callable[[int, Run], None]
+
+
+class Stop(Protocol):
+    """Something that is set when a sweeper must end."""
+
+    def is_set(self) -> bool: ...
+    def wait(self, timeout: float) -> object: ...
 
 
 def sweep(
     *,
     batch: int = 100,
     source: str | None = None,
-    report: Callable[[int, processing.Run], None] | None = None,
+    report: Report | None = None,
+    stop: Stop | None = None,
 ) -> Counter[str]:
     """Make one pass over the receipts that are due: received, failed, or left behind by a run that died.
 
@@ -32,27 +53,57 @@ def sweep(
         batch: How many receipts at most.
         source: Only this source's, those under its former names included.
         report: Called with number and end of each run.
+        stop: Ends the pass between two receipts.
 
     Returns:
-        How many runs ended in which status.
+        How many runs ended in which status; ``woken``: for how many a worker was woken; ``postponed``: how many
+        could not be run; ``elsewhere``: how many another process was faster with.
     """
     using = receipts_alias()
     names = runnable_names() if source is None else _names_of(source)
     due = WebhookReceipt.objects.using(using).due().filter(source__in=names)
+    rest = list(due.values_list("pk", flat=True)[:batch])[::-1]
     counts: Counter[str] = Counter()
-    for receipt_id in list(due.values_list("pk", flat=True)[:batch]):
-        try:
-            run = processing.run(receipt_id, "sweeper")
-        except Exception as error:
-            logger.error("webhook receipt %s could not be run: %s", receipt_id, type(error).__name__)
-            counts["postponed"] += 1
-            _postpone(using, receipt_id)
-            continue
-        if run is not None:
-            counts[run.status] += 1
-            if report is not None:
-                report(receipt_id, run)
+    while rest and (stop is None or not stop.is_set()):
+        ended = _bring(using, rest.pop(), report)
+        counts[ended] += 1
+        if ended == "elsewhere":
+            random.shuffle(rest)  # somebody goes through the same list: alone it keeps its order, together it is shared
     return counts
+
+
+def _bring(using: str, receipt_id: int, report: Report | None) -> str:
+    """Run a receipt, or wake a worker for it; returns how it ended, in a word."""
+    try:
+        if _woken(using, receipt_id):
+            return "woken"
+        run = processing.run(receipt_id, "sweeper")
+    except Exception as error:
+        logger.error("webhook receipt %s could not be run: %s", receipt_id, type(error).__name__)
+        _postpone(using, receipt_id)
+        return "postponed"
+    if run is None:
+        return "elsewhere"
+    if report is not None:
+        report(receipt_id, run)
+    return run.status
+
+
+def _woken(using: str, receipt_id: int) -> bool:
+    """Wake a worker where the source has one; False where this process must run the receipt itself."""
+    row = statements.read_by_id(using, receipt_id)
+    source = source_of(row.source) if row is not None else None
+    if row is None or source is None or not dispatchers.ready(source):
+        return False
+    spent = row.status == "processing" and row.used >= source.retry.max_attempts
+    if not row.overdue or row.leased or spent:
+        return False
+
+    def push() -> bool:
+        with committed(using):
+            return statements.push(using, row, REWAKE)
+
+    return repeated(push) and dispatchers.wake(source, receipt_id)
 
 
 def _postpone(using: str, receipt_id: int) -> None:
@@ -66,3 +117,42 @@ def _names_of(name: str) -> list[str]:
     if source is None:
         return []
     return [name] if name != source.name else [name, *source.formerly]
+
+
+def forever(
+    *, batch: int = 100, source: str | None = None, report: Report | None = None, stop: Stop, idle: float = IDLE
+) -> Counter[str]:
+    """Make passes until told to stop: the worker of a project without a broker.
+
+    A database that goes away is waited for. What is being run when the stop comes is run to its end.
+
+    Args:
+        batch: How many receipts a pass looks at.
+        source: Only this source's.
+        report: Called with number and end of each run.
+        stop: Ends it.
+        idle: How long to wait while nothing is due, in seconds.
+
+    Returns:
+        The sum of all passes.
+    """
+    totals: Counter[str] = Counter()
+    while not stop.is_set():
+        reset_queries()
+        close_old_connections()
+        try:
+            counts = sweep(batch=batch, source=source, report=report, stop=stop)
+        except (DatabaseError, InterfaceError) as error:
+            logger.error("webhook sweeper: the database is away (%s), trying again", type(error).__name__)
+            _drop_connection()
+            stop.wait(AFTER_ERROR)
+            continue
+        totals += counts
+        if counts.total() == counts["elsewhere"]:
+            stop.wait(idle)
+    return totals
+
+
+def _drop_connection() -> None:
+    with suppress(Error):
+        connections[receipts_alias()].close()

@@ -29,7 +29,7 @@ def test_the_test_project_has_the_one_warning_about_github():
 
 #: Options of one source that make it unusable, by the id of their check.
 FATAL = {
-    "E022": [{"LATE": "hold"}, {"INVALID": None}, {"UNHANDLED": True}, {"LATE": []}],
+    "E022": [{"LATE": "hold"}, {"INVALID": None}, {"UNHANDLED": True}, {"LATE": []}, {"PROCESSING": "later"}],
     "E023": [
         {"ACCEPT": "no.such.function"},
         {"ACCEPT": "django.VERSION"},
@@ -52,6 +52,17 @@ FATAL = {
         {"PROVIDER": "generic-hmac", "OPTIONS": {"header": "X-A", "signed": "{timestamp}"}},
         {"PROVIDER": "generic-hmac", "OPTIONS": {"header": "X-A", "signed": "{body}", "secret": "x"}},
         {"OPTIONS": {"header": "X-A", "signed": "{body}"}},
+    ],
+    "E028": [
+        {"DISPATCHER": "rq"},
+        {"DISPATCHER": None},
+        {"DISPATCHER": "no.such.function"},
+        {"DISPATCHER": "django.VERSION"},
+        {"DISPATCHER": "tests.test_policies.is_awaited"},
+        {"DISPATCHER_OPTIONS": None},
+        {"DISPATCHER_OPTIONS": {"countdown": 5}},
+        {"DISPATCHER_OPTIONS": {"queue": 5}},
+        {"DISPATCHER_OPTIONS": {"priority": True}},
     ],
     "E002": [{"TOLERENCE": 60}, {"secrets": [GOOD]}, {"SOURCES": {}}],
     "E004": [

@@ -9,7 +9,10 @@ from django.db import transaction
 from django.utils import timezone
 
 from django_webhook_guard import processing
-from django_webhook_guard.exceptions import EffectUnknown, LeaseLost, NotDone, RetryLater, Skip
+from django_webhook_guard.conf import get_source
+from django_webhook_guard.events import WebhookEvent
+from django_webhook_guard.exceptions import EffectUnknown, LeaseLost, NotDone, RetryLater, Skip, WebhookGuardError
+from django_webhook_guard.handlers import unregister
 from django_webhook_guard.models import WebhookAttempt, WebhookCheckpoint, WebhookEffect, WebhookReceipt
 from tests.project.models import Effect
 
@@ -222,8 +225,6 @@ def test_names_of_effects_are_of_one_receipt_and_handler(handler, post, payments
 
 
 def test_a_renamed_handler_knows_its_effects(handler, post, payments):
-    from django_webhook_guard.handlers import unregister
-
     def work(event):
         event.once("charge", payments.charge)
         fail_first(event, None)
@@ -444,9 +445,6 @@ def test_an_event_outside_of_a_run_has_no_handler_to_speak_of(handler, post):
     seen = []
     handler("stripe", "*", name="h", atomic=False)(seen.append)
     deliver(post)
-    from django_webhook_guard.conf import get_source
-    from django_webhook_guard.events import WebhookEvent
-
     event = WebhookEvent.stored(receipt(), get_source("stripe"), 1)
     with pytest.raises(RuntimeError, match="running handler"):
         event.once("x", lambda key: None)
@@ -498,7 +496,5 @@ def test_a_lost_lease_cannot_be_renewed(handler, post):
 
 
 def test_errors_of_the_ledger_are_in_one_tree():
-    from django_webhook_guard.exceptions import WebhookGuardError
-
     assert issubclass(EffectUnknown, WebhookGuardError)
     assert issubclass(NotDone, WebhookGuardError)

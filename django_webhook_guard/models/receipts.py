@@ -53,6 +53,17 @@ class ReceiptQuerySet(models.QuerySet["WebhookReceipt"]):
         """Receipts that somebody still owes a run."""
         return self.filter(status__in=[Status.RECEIVED, Status.PROCESSING, Status.FAILED])
 
+    def received(self) -> Self:
+        return self.filter(status=Status.RECEIVED)
+
+    def make_overdue(self) -> int:
+        """Let the next moment of open receipts that nobody runs be now.
+
+        Returns:
+            How many there were.
+        """
+        return self.filter(status__in=[Status.RECEIVED, Status.FAILED]).update(due_at=DatabaseNow())
+
     def failed(self) -> Self:
         return self.filter(status=Status.FAILED)
 
