@@ -4,15 +4,17 @@
 """
 
 import asyncio
+import http.client
+import json
 import os
 import time
 
 from django.db import connection
 
-from django_webhook_guard.exceptions import Skip
+from django_webhook_guard.exceptions import NotDone, Skip
 from django_webhook_guard.handlers import webhook_handler
 from tests.project.killer import reach
-from tests.project.models import Effect
+from tests.project.models import Effect, Standing
 
 SOURCES = ("stripe", "github", "partner", "brief-stripe", "brief-partner", "once", "github-docs")
 
@@ -60,6 +62,37 @@ def skipper(event):
 @webhook_handler(SOURCES, "outside.*", name="outsider", atomic=False)
 def outsider(event):
     return _work(event, "outsider")
+
+
+@webhook_handler(SOURCES, "charge.*", name="charger", atomic=False)
+def charger(event):
+    """Charge at the payment server, then book; and keep up with the newest version of an object."""
+    charge = event.once("charge", lambda key: _pay(event.data["id"], key), key_lifetime=3600)
+    reach("between charge and booking")
+    with event.atomic():
+        Effect.objects.create(name=event.data["id"], handler="charger")
+        reach("inside charger")
+        if event.supersedes(event.data["object"], event.data["version"]):
+            Standing.objects.update_or_create(name=event.data["object"], defaults={"version": event.data["version"]})
+    return charge["id"]
+
+
+def _pay(name, key):
+    connection = http.client.HTTPConnection(os.environ["LIVE_PAYMENTS"], timeout=5)
+    try:
+        connection.request("POST", "/charges", json.dumps({"name": name}), {"Idempotency-Key": key})
+        response = connection.getresponse()
+        text = response.read()
+    except ConnectionRefusedError:
+        raise NotDone("the payment server is down") from None
+    finally:
+        connection.close()
+    reach("after the charge")
+    if response.status == 429:
+        raise NotDone("too many requests")
+    if response.status != 200:
+        raise RuntimeError(f"the payment server said {response.status}")
+    return json.loads(text)
 
 
 async def _await_work(event, handler):

@@ -8,20 +8,24 @@ import os
 import signal
 from contextvars import ContextVar
 from functools import wraps
+from itertools import count
 
 from asgiref.sync import iscoroutinefunction
 from django.utils.decorators import sync_and_async_middleware
 
-from django_webhook_guard import intake, leases, processing, receiving, statements
+from django_webhook_guard import effects, intake, leases, processing, receiving, statements
+from django_webhook_guard.dispatchers import waking
 from django_webhook_guard.handlers import Handler
 
 _armed = ContextVar("armed", default=None)
-_of_process = os.environ.get("LIVE_KILL")
+# A process is given a stage, and at which time it comes there it dies: "after commit" or "after commit:7".
+_of_process, _, _times = os.environ.get("LIVE_KILL", "").partition(":")
+_left = count(1 - int(_times or 1))
 
 
 def reach(stage):
     """Die here, if this stage was asked for."""
-    if stage in (_armed.get(), _of_process):
+    if stage == _armed.get() or (stage == _of_process and next(_left) >= 0):
         os.write(2, f"killed at stage: {stage}\n".encode())
         os.kill(os.getpid(), signal.SIGKILL)
 
@@ -73,8 +77,16 @@ def _after(stage, owner, name):
 def install():
     """Put the stages in, in the order in which a delivery comes through them.
 
-    Two more, ``inside handler`` and ``inside second handler``, are reached by the handlers themselves.
+    More, such as ``inside handler``, are reached by the handlers themselves.
     """
+    _before("before wake", waking, "wake")
+    _after("after wake", waking, "wake")
+    _after("after push", statements, "push")
+    _before("before lease", statements, "lease")
+    _after("after lease", statements, "lease")
+    _after("effect begun", effects, "_begin")
+    _before("before result", effects, "_done")
+    _after("after result", effects, "_done")
     _before("before insert", statements, "insert")  # where messages are remembered: that row is written
     _after("after insert", statements, "insert")  # there not committed yet
     _after("after claim", intake, "claim")

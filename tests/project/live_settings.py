@@ -17,9 +17,16 @@ def _like(provider, secret, **options):
     return {"PROVIDER": provider, "SECRETS": [secret], **options}
 
 
+DISPATCHER = env.str("LIVE_DISPATCHER", default="sweeper")
+if DISPATCHER == "tasks":
+    INSTALLED_APPS += ["django_tasks_db"]
+    TASKS = {"default": {"BACKEND": "django_tasks_db.DatabaseBackend"}}
+
 WEBHOOK_GUARD = {
     "LEASE": env.float("LIVE_LEASE", default=60),
-    "RETRY": {"base": 0.2, "jitter": 0},
+    "PROCESSING": env.str("LIVE_PROCESSING", default="inline"),
+    "DISPATCHER": DISPATCHER,
+    "RETRY": {"base": 0.2, "jitter": 0, "max_delay": 2, "max_attempts": env.int("LIVE_ATTEMPTS", default=20)},
     "SOURCES": {
         **WEBHOOK_GUARD["SOURCES"],
         # A window that a test can wait for.

@@ -16,6 +16,19 @@ class Effect(models.Model):
         return self.name
 
 
+class Standing(models.Model):
+    """How an object stands, by the newest event about it."""
+
+    name = models.CharField(max_length=255, unique=True)
+    version = models.BigIntegerField()
+
+    class Meta:
+        app_label = "project"
+
+    def __str__(self):
+        return self.name
+
+
 class Unique(models.Model):
     """A row that a handler may insert only once."""
 
