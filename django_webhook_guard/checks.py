@@ -3,14 +3,19 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from django.apps import apps
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Warning, register
-from django.db import connections
+from django.db import DEFAULT_DB_ALIAS, connections, router
+from django.db.models import CASCADE, ForeignKey
 from django.urls import URLResolver, get_resolver
 
 from django_webhook_guard.conf import Problem, Source, configuration, receipts_alias
-from django_webhook_guard.handlers import registered
+from django_webhook_guard.handlers import Handler, registered
+from django_webhook_guard.models import WebhookCheckpoint
 from django_webhook_guard.views import AsyncSignedWebhookMixin
+
+OURS = "django_webhook_guard"
 
 # Ids are never used again for something else. Retired so far: none.
 #   E001-E017  WEBHOOK_GUARD and DATABASES, see conf.py
@@ -25,6 +30,10 @@ from django_webhook_guard.views import AsyncSignedWebhookMixin
 #   E022-E028  WEBHOOK_GUARD, see options.py
 #   W005       a signed URL, and no PUBLIC_URL
 #   W006       persistent connections without a pool under ASGI
+#   W008       a project's rows that go with a receipt
+#   W009       DISPATCHER 'tasks', and a backend that runs tasks at once or never
+#   E029       receipts on another database, and an atomic handler that does not say where it writes
+#   E030       a handler's using= that has no table for its checkpoints
 
 
 @register("django_webhook_guard")
@@ -53,6 +62,7 @@ def check_handlers(app_configs: Any, **kwargs: Any) -> Sequence[CheckMessage]:
                     id="django_webhook_guard.E020",
                 )
             )
+        messages.extend(_place_of_effects(handler))
         for source in sorted(handler.sources):
             for name in handler.names:
                 if seen.setdefault((source, name), handler.function) is not handler.function:
@@ -72,6 +82,63 @@ def check_handlers(app_configs: Any, **kwargs: Any) -> Sequence[CheckMessage]:
                     )
                 )
     return messages
+
+
+def _place_of_effects(handler: Handler) -> Iterator[CheckMessage]:
+    """Yield what is wrong with the database that a handler writes to."""
+    receipts = receipts_alias()
+    if handler.atomic and handler.using is None and receipts != DEFAULT_DB_ALIAS:
+        yield Error(
+            f"Webhook handler {handler.name!r} is atomic, and the receipts are on {receipts!r}: what it writes to "
+            f"{DEFAULT_DB_ALIAS!r} would not be rolled back with it.",
+            hint=f"Say using={DEFAULT_DB_ALIAS!r}, or using={receipts!r} where it writes there.",
+            id="django_webhook_guard.E029",
+        )
+    if (
+        handler.using is not None
+        and handler.using in connections
+        and not router.allow_migrate_model(handler.using, WebhookCheckpoint)
+    ):
+        yield Error(
+            f"Webhook handler {handler.name!r}: using={handler.using!r}, where no router lets its checkpoints be.",
+            hint="Let DATABASE_ROUTERS allow the migrations of django_webhook_guard there, and migrate that database.",
+            id="django_webhook_guard.E030",
+        )
+
+
+@register("django_webhook_guard")
+def check_cascades(app_configs: Any, **kwargs: Any) -> Sequence[CheckMessage]:
+    """Point to rows of the project that are deleted together with a receipt, which pruning does."""
+    return [
+        Warning(
+            f"{model._meta.label}.{field.name} cascades from {field.related_model.__name__}: pruning an old one "
+            "deletes the project's row with it.",
+            hint="Say on_delete=SET_NULL, or keep the reference (the fingerprint) instead of a foreign key.",
+            id="django_webhook_guard.W008",
+        )
+        for model in apps.get_models()
+        for field in model._meta.local_fields
+        if isinstance(field, ForeignKey) and field.remote_field.on_delete is CASCADE
+        if OURS == field.related_model._meta.app_label != model._meta.app_label
+    ]
+
+
+@register("django_webhook_guard")
+def check_tasks(app_configs: Any, **kwargs: Any) -> Sequence[CheckMessage]:
+    """Point to a backend of Django Tasks that has no workers."""
+    return [
+        Warning(
+            f"WEBHOOK_GUARD source {source.name!r}: DISPATCHER is 'tasks', and TASKS[{alias!r}] is {backend}.",
+            hint="That one runs a task inside the request, or not at all: set up a backend with workers, such as "
+            "django_tasks_db.DatabaseBackend.",
+            id="django_webhook_guard.W009",
+        )
+        for source in configuration().sources.values()
+        if source.deferred and source.dispatcher == "tasks"
+        for alias in [source.dispatcher_options.get("backend", "default")]
+        for backend in [getattr(settings, "TASKS", {}).get(alias, {}).get("BACKEND", "ImmediateBackend, the default")]
+        if "ImmediateBackend" in backend or "DummyBackend" in backend
+    ]
 
 
 @register("django_webhook_guard")

@@ -4,13 +4,17 @@ Each takes the receipt as it was shown to the person: one that moved on since is
 caller runs what was made due once that is committed, or the sweeper does.
 """
 
+import json
 import logging
+from typing import Any
 
+from django.core.serializers.json import DjangoJSONEncoder
 from django.db import transaction
 
 from django_webhook_guard.conf import receipts_alias, source_of
+from django_webhook_guard.effects import effect_digest
 from django_webhook_guard.events import named
-from django_webhook_guard.models import WebhookCheckpoint, WebhookReceipt
+from django_webhook_guard.models import WebhookCheckpoint, WebhookEffect, WebhookReceipt
 from django_webhook_guard.text import visible
 
 logger = logging.getLogger("django_webhook_guard")
@@ -66,6 +70,44 @@ def discard(receipt: WebhookReceipt, *, actor: str, reason: str = "") -> bool:
         Whether it was discarded by this call.
     """
     return _told(receipt.discard(), "discarded", receipt, actor, reason)
+
+
+def settle(
+    receipt: WebhookReceipt,
+    handler: str,
+    name: str,
+    *,
+    happened: bool,
+    result: Any = None,
+    actor: str,
+    reason: str = "",
+) -> bool:
+    """Write down whether an effect of unknown outcome happened, and make the receipt due with a new budget.
+
+    Args:
+        receipt: The receipt as it was shown: dead, with the reason ``effect_unknown``.
+        handler: The name under which the handler's effect is kept.
+        name: The effect's.
+        happened: Whether it did; else the next attempt makes the call, with a new key.
+        result: What the call returned, where it happened: what ``event.once`` then gives back.
+        actor: Who, as text.
+        reason: Why.
+
+    Returns:
+        Whether it was settled by this call.
+
+    Raises:
+        TypeError: The result is nothing that JSON can hold.
+    """
+    using = receipts_alias()
+    kept = json.dumps(result, cls=DjangoJSONEncoder)
+    with transaction.atomic(using=using):
+        effect = WebhookEffect.objects.using(using).of([effect_digest(receipt.fingerprint, handler, name)])
+        done = effect is not None and effect.settle(happened=happened, result=kept) and receipt.make_due()
+        if not done:
+            transaction.set_rollback(True, using=using)
+    what = f"settled ({name}: {'happened' if happened else 'did not happen'})"
+    return _told(done, what, receipt, actor, reason)
 
 
 def _told(done: bool, what: str, receipt: WebhookReceipt, actor: str, reason: str) -> bool:

@@ -2,11 +2,13 @@ import math
 
 import pytest
 from django.core.checks import Error, Warning, run_checks
-from django.db import connections
+from django.db import connections, models
+from django.test.utils import isolate_apps
 
-from django_webhook_guard import conf
+from django_webhook_guard import checks, conf
 from django_webhook_guard.handlers import unregister, webhook_handler
 from django_webhook_guard.locators import Header
+from django_webhook_guard.models import WebhookReceipt
 from django_webhook_guard.providers import Provider
 from django_webhook_guard.secrets import Secret
 from django_webhook_guard.verifiers import HMACVerifier
@@ -386,6 +388,62 @@ def test_e020_a_handler_on_a_database_that_is_not_there(handler):
     handler("stripe", "*", name="lost", using="analytics")(lambda event: None)
     (found,) = [message for message in messages() if message.id.endswith("E020")]
     assert "'analytics'" in found.msg and "default, other" in found.hint
+
+
+class Elsewhere:
+    """A router that keeps the receipts on another database."""
+
+    def db_for_write(self, model, **hints):
+        return "other" if model._meta.app_label == "django_webhook_guard" else None
+
+    def allow_migrate(self, db, app_label, **hints):
+        return db != "default" if app_label == "django_webhook_guard" else None
+
+
+@pytest.mark.parametrize(
+    ("options", "found"),
+    [({}, ["E029"]), ({"using": "other"}, []), ({"atomic": False}, []), ({"using": "default"}, ["E030"])],
+)
+def test_e029_and_e030_where_a_handler_writes(settings, sources, handler, options, found):
+    sources(github=None)
+    settings.DATABASE_ROUTERS = [Elsewhere()]
+    handler("stripe", "*", name="h", **options)(lambda event: None)
+    assert ids() == found
+
+
+def test_w008_a_projects_rows_that_go_with_a_receipt(monkeypatch):
+    with isolate_apps("tests.project") as registry:
+        _invoice()
+        monkeypatch.setattr(checks, "apps", registry)
+        (found,) = checks.check_cascades(None)
+    assert found.id.endswith("W008")
+    assert "project.Invoice.receipt cascades from WebhookReceipt" in found.msg
+
+
+def _invoice():
+    class Invoice(models.Model):
+        receipt = models.ForeignKey(WebhookReceipt, on_delete=models.CASCADE)
+        kept = models.ForeignKey(WebhookReceipt, on_delete=models.SET_NULL, null=True, related_name="+")
+
+        class Meta:
+            app_label = "project"
+
+    return Invoice
+
+
+@pytest.mark.parametrize(
+    ("tasks", "options", "found"),
+    [
+        ({}, {}, ["W009"]),
+        ({"default": {"BACKEND": "django.tasks.backends.dummy.DummyBackend"}}, {}, ["W009"]),
+        ({"default": {"BACKEND": "django_tasks_db.DatabaseBackend"}}, {}, []),
+        ({"default": {"BACKEND": "django_tasks_db.DatabaseBackend"}}, {"backend": "fast"}, ["W009"]),
+    ],
+)
+def test_w009_tasks_without_workers(settings, sources, tasks, options, found):
+    settings.TASKS = tasks
+    sources(github=None, stripe={"PROCESSING": "deferred", "DISPATCHER": "tasks", "DISPATCHER_OPTIONS": options})
+    assert ids() == found
 
 
 @pytest.mark.django_db

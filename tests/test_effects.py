@@ -8,7 +8,7 @@ import pytest
 from django.db import transaction
 from django.utils import timezone
 
-from django_webhook_guard import processing
+from django_webhook_guard import operations, processing
 from django_webhook_guard.conf import get_source
 from django_webhook_guard.events import WebhookEvent
 from django_webhook_guard.exceptions import EffectUnknown, LeaseLost, NotDone, RetryLater, Skip, WebhookGuardError
@@ -453,20 +453,48 @@ def test_an_event_outside_of_a_run_has_no_handler_to_speak_of(handler, post):
 # -- settling ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_person_says_that_it_happened(charging, post, payments):
-    unknown(charging, post, payments)
-    assert effect().settle(happened=True, result='{"id": "ch_9"}')
-    assert receipt().make_due()
+def test_a_person_says_that_it_happened(charging, post, payments, caplog):
+    caplog.set_level("INFO")
+    seen = []
+    unknown(lambda **options: charging(lambda event, charge: seen.append(charge), **options), post, payments)
+    settled = operations.settle(
+        receipt(), "h", "charge", happened=True, result={"id": "ch_9"}, actor="anna", reason="looked at the bank"
+    )
+    assert settled
+    assert "settled (charge: happened) by anna: looked at the bank" in caplog.text
     assert processing.run(receipt().pk, "admin").status == "processed"
     assert len(payments.keys) == 1
+    assert seen == [{"id": "ch_9"}]
 
 
 def test_a_person_says_that_it_did_not_happen(charging, post, payments):
     unknown(charging, post, payments)
-    assert effect().settle(happened=False)
-    assert receipt().make_due()
+    assert operations.settle(receipt(), "h", "charge", happened=False, actor="anna")
     assert processing.run(receipt().pk, "admin").status == "processed"
     assert len(set(payments.keys)) == 2
+
+
+@pytest.mark.parametrize(("handler_name", "name"), [("other", "charge"), ("h", "other")])
+def test_an_effect_that_is_not_there_settles_nothing(charging, post, payments, handler_name, name):
+    unknown(charging, post, payments)
+    assert not operations.settle(receipt(), handler_name, name, happened=True, actor="anna")
+    assert receipt().status == "dead"
+
+
+def test_of_two_people_one_settles(charging, post, payments):
+    unknown(charging, post, payments)
+    first, second = receipt(), receipt()
+    assert operations.settle(first, "h", "charge", happened=False, actor="anna")
+    assert not operations.settle(second, "h", "charge", happened=True, actor="bert")
+    assert effect().state == "started"
+
+
+def test_a_receipt_that_moved_on_settles_nothing(charging, post, payments):
+    unknown(charging, post, payments)
+    shown = receipt()
+    WebhookReceipt.objects.update(attempts=9)
+    assert not operations.settle(shown, "h", "charge", happened=True, actor="anna")
+    assert effect().state == "unknown"
 
 
 # -- the lease ---------------------------------------------------------------------------------------------------------

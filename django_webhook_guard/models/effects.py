@@ -118,7 +118,7 @@ class WebhookEffect(models.Model):
         else:
             changes = {"state": self.State.STARTED, "calls": 0}
         rows = type(self)._base_manager.using(self._state.db)
-        return bool(rows.filter(pk=self.pk, key=self.key).exclude(state=self.State.DONE).update(**changes))
+        return bool(rows.filter(pk=self.pk, key=self.key, state=self.State.UNKNOWN).update(**changes))
 
 
 class VersionQuerySet(models.QuerySet["WebhookVersion"]):
