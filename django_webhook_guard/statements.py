@@ -145,6 +145,7 @@ class Dialect:
     """What the three databases write differently."""
 
     now: str
+    epoch: str
     later: str
     until: str
     json: str
@@ -153,18 +154,21 @@ class Dialect:
 _DIALECTS = {
     "postgresql": Dialect(
         now="clock_timestamp()",
+        epoch="EXTRACT(EPOCH FROM clock_timestamp())",
         later="clock_timestamp() + %s * interval '1 second'",
         until="EXTRACT(EPOCH FROM r.{0} - clock_timestamp())",
         json="%s::jsonb",
     ),
     "mysql": Dialect(
         now="UTC_TIMESTAMP(6)",
+        epoch="TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) / 1000000",
         later="UTC_TIMESTAMP(6) + INTERVAL ROUND(%s * 1000000) MICROSECOND",
         until="TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), r.{0}) / 1000000",
         json="%s",
     ),
     "sqlite": Dialect(
         now="strftime('%%Y-%%m-%%d %%H:%%M:%%f', 'now')",
+        epoch="(julianday('now') - 2440587.5) * 86400",
         later="strftime('%%Y-%%m-%%d %%H:%%M:%%f', 'now', %s || ' seconds')",
         until="(julianday(r.{0}) - julianday('now')) * 86400",
         json="%s",
@@ -187,6 +191,14 @@ def _execute(connection: BaseDatabaseWrapper, sql: str, params: Sequence[Any]) -
     with connection.cursor() as cursor:
         cursor.execute(sql, params)
         return int(cursor.rowcount)
+
+
+def clock(using: str) -> float:
+    """Return what the database's clock says, in seconds since 1970."""
+    connection = connections[using]
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT {_DIALECTS[connection.vendor].epoch}")
+        return float(cursor.fetchone()[0])
 
 
 # -- the claim ---------------------------------------------------------------------------------------------------------

@@ -74,6 +74,10 @@ class ReceiptQuerySet(models.QuerySet["WebhookReceipt"]):
         """Open receipts whose next moment has come, by the database's clock, the oldest first."""
         return self.open().filter(due_at__lte=DatabaseNow()).order_by("due_at")
 
+    def newest(self, source: str, number: int) -> Self:
+        """The receipts of a source that came last, by the index on source and time."""
+        return self.filter(source=source).order_by("-received_at")[:number]
+
     def for_event(self, source: str, event_id: str) -> Self:
         """Receipts of a source with an event id."""
         return self.filter(source=source, event_id=event_id)
