@@ -142,6 +142,21 @@ class LiveDatabase:
             **{name: str(value) for name, value in given.items()},
         }
 
+    @property
+    def an_hour_ago(self):
+        """That moment in SQL, for a statement with parameters."""
+        return {"postgresql": "now() - interval '1 hour'", "mysql": "UTC_TIMESTAMP(6) - INTERVAL 1 HOUR"}.get(
+            self.vendor, "strftime('%%Y-%%m-%%d %%H:%%M:%%f', 'now', '-1 hour')"
+        )
+
+    def end_leases(self):
+        """Do what waiting does: the leases of all runs that died are over; return how many."""
+        return self.query(
+            "UPDATE django_webhook_guard_webhookreceipt "
+            f"SET lease_until = {self.an_hour_ago}, due_at = {self.an_hour_ago} WHERE status = %s",
+            ["processing"],
+        )
+
     # -- what is in it
 
     def receipts(self, event):
@@ -394,7 +409,7 @@ def serving(database, log, **options):
     try:
         yield server
     finally:
-        server.stop(timeout=10)
+        server.kill()  # how servers stop is what test_shutdown.py is about
 
 
 # -- deliveries --------------------------------------------------------------------------------------------------------

@@ -70,7 +70,7 @@ def test_d11_copies_and_sweepers_behind_a_transaction_pooler(pooled, database, s
     for number, event in enumerate(owed):
         assert event.deliver(server).decision == "failed"
         database.query(
-            f"UPDATE {TABLE} SET status = %s, due_at = now() - interval '1 hour' WHERE id = %s",
+            f"UPDATE {TABLE} SET status = %s, due_at = {database.an_hour_ago} WHERE id = %s",
             [["failed", "received"][number % 2], database.receipt(event)["id"]],
         )
     sweeps = at_once(2, lambda _: pooled.manage("webhook_sweep", "--source", "github-docs", LIVE_LEASE=60))

@@ -22,7 +22,7 @@ def soon():
 
 @pytest.mark.parametrize("kind", ["sync", "gthread"])
 def test_a_graceful_stop_lets_a_run_finish(serve, database, new, soon, kind):
-    event = new("stripe", "both.x", sleep=1)
+    event = new("stripe", "both.x", sleep=1, sleeper="handler")
     server = serve(kind=kind, workers=1, threads=4)
     running = soon(event.deliver, server)
     time.sleep(0.5)
