@@ -2,7 +2,7 @@
 
 What asks nothing of the database runs on the first one only. SQLite always; PostgreSQL at ``TEST_POSTGRES_URL`` and
 MariaDB at ``TEST_MARIADB_URL`` where the driver is installed and the server answers. ``WEBHOOK_GUARD_REQUIRE``, a comma
-list of postgres, mariadb and chromium, turns "left out" into "failed".
+list of postgres, mariadb, pgbouncer and chromium, turns "left out" into "failed".
 """
 
 import argparse
@@ -58,6 +58,16 @@ def without_mariadb() -> str:
     return ""
 
 
+def pgbouncer() -> str | None:
+    """Return the path of PgBouncer's binary, which Debian keeps where only root looks."""
+    return shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin:/usr/local/sbin")
+
+
+def without_pgbouncer() -> str:
+    """Return why PgBouncer cannot be had, or an empty string."""
+    return "" if pgbouncer() else "no pgbouncer is installed"
+
+
 def without_chromium() -> str:
     """Return why Chromium cannot be had, or an empty string."""
     try:
@@ -89,7 +99,12 @@ DATABASES = (
     Database("postgres", POSTGRES_URL, without_postgres),
     Database("mariadb", MARIADB_URL, without_mariadb),
 )
-REQUIRABLE = {"postgres": without_postgres, "mariadb": without_mariadb, "chromium": without_chromium}
+REQUIRABLE = {
+    "postgres": without_postgres,
+    "mariadb": without_mariadb,
+    "pgbouncer": without_pgbouncer,
+    "chromium": without_chromium,
+}
 
 
 @dataclass

@@ -42,6 +42,20 @@ class Finds(logging.Handler):
         self.look(f"log of {record.name}", text + repr(record.__dict__.get("args")))
 
 
+def _without_its_lines(record):
+    """Let a record of a template tell its error, and not where it was raised.
+
+    A page of the admin's lacks many variables, and each is such a record. What it shows of the context is looked at;
+    to write its traceback takes more time than the page.
+    """
+    told, error = [], record.exc_info and record.exc_info[1]
+    while error:
+        told.insert(0, f"{type(error).__name__}: {error}")
+        error = error.__cause__ or error.__context__
+    record.exc_text = "\n".join(told)
+    return True
+
+
 finds = Finds()
 
 
@@ -89,7 +103,9 @@ def _hunt():
     ClientHandler.get_response = _watching(ClientHandler.get_response)
     AsyncClientHandler.get_response_async = _watching_async(AsyncClientHandler.get_response_async)
     root.addHandler(finds)
+    logging.getLogger("django.template").addFilter(_without_its_lines)
     yield
+    logging.getLogger("django.template").removeFilter(_without_its_lines)
     root.removeHandler(finds)
 
 

@@ -11,8 +11,11 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
+from copy import copy
 from dataclasses import dataclass
+from getpass import getuser
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from threading import Barrier
 from urllib.parse import urlsplit
 
@@ -75,6 +78,15 @@ class LiveDatabase:
         if split.scheme == "sqlite":
             self._settings["OPTIONS"] = {"timeout": 30}  # only reads; leaves the file's mode to the servers
 
+    def behind(self, port):
+        """Return the same database as it is reached through a pooler on a port, its server side cursors off."""
+        reached = copy(self)
+        user = urlsplit(self.url).netloc.rpartition("@")[0]
+        netloc = f"{user}@127.0.0.1:{port}" if user else f"127.0.0.1:{port}"
+        reached.url = urlsplit(self.url)._replace(netloc=netloc, query="disable_server_side_cursors=True").geturl()
+        reached._settings = {**self._settings, **database_settings(reached.url)}
+        return reached
+
     @property
     def vendor(self):
         return self._connection().vendor
@@ -129,6 +141,21 @@ class LiveDatabase:
             "DATABASE_URL": self.url,
             **{name: str(value) for name, value in given.items()},
         }
+
+    @property
+    def an_hour_ago(self):
+        """That moment in SQL, for a statement with parameters."""
+        return {"postgresql": "now() - interval '1 hour'", "mysql": "UTC_TIMESTAMP(6) - INTERVAL 1 HOUR"}.get(
+            self.vendor, "strftime('%%Y-%%m-%%d %%H:%%M:%%f', 'now', '-1 hour')"
+        )
+
+    def end_leases(self):
+        """Do what waiting does: the leases of all runs that died are over; return how many."""
+        return self.query(
+            "UPDATE django_webhook_guard_webhookreceipt "
+            f"SET lease_until = {self.an_hour_ago}, due_at = {self.an_hour_ago} WHERE status = %s",
+            ["processing"],
+        )
 
     # -- what is in it
 
@@ -191,6 +218,56 @@ class LiveDatabase:
         for row in found:
             self.query(f"KILL {row['id']}")
         return len(found)
+
+
+# -- PgBouncer ---------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def pooling(program, database, folder, *, size):
+    """Run PgBouncer before a database, one of its connections per transaction; yield the database as reached so.
+
+    Args:
+        program: Its binary.
+        database: A LiveDatabase on PostgreSQL.
+        folder: Where its log goes.
+        size: How many connections it keeps at most.
+    """
+    port, log = _free_port(), folder / "pgbouncer.log"
+    target = database_settings(database.url)
+    given = {"host": target["HOST"], "port": target["PORT"], "password": target["PASSWORD"]}
+    where = " ".join(f"{name}='{value}'" for name, value in given.items() if value)
+    with TemporaryDirectory() as home, log.open("wb") as output:
+        users, config = Path(home, "users"), Path(home, "pgbouncer.ini")
+        users.write_text(f'"{target["USER"] or getuser()}" ""\n')
+        config.write_text(
+            "[databases]\n"
+            f"{database.name} = {where}\n"
+            "[pgbouncer]\n"
+            f"listen_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\n"
+            f"auth_type = trust\nauth_file = {users}\n"
+            f"pool_mode = transaction\ndefault_pool_size = {size}\n"
+            + ("user = nobody\n" if os.geteuid() == 0 else "")  # it refuses to run as root
+        )
+        Path(home).chmod(0o755)  # of its users it reads after that change
+        process = subprocess.Popen(
+            [program, str(config)], stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
+        )
+        try:
+            deadline = time.monotonic() + 20
+            while not _listens(port):
+                if process.poll() is not None or time.monotonic() > deadline:
+                    raise RuntimeError(f"PgBouncer did not come up:\n{log.read_text(errors='replace')}")
+                time.sleep(0.05)
+            yield database.behind(port)
+        finally:
+            process.kill()
+            process.wait()
+
+
+def _listens(port):
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 # -- the server --------------------------------------------------------------------------------------------------------
@@ -336,7 +413,7 @@ def serving(database, log, **options):
     try:
         yield server
     finally:
-        server.stop(timeout=10)
+        server.kill()  # how servers stop is what test_shutdown.py is about
 
 
 # -- deliveries --------------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -96,8 +97,30 @@ def test_a_port_that_is_in_use_is_said_before_anything_is_done(environment):
     assert ended.stdout == ""
 
 
+@pytest.fixture(scope="module")
+def failing(tmp_path_factory):
+    """A demo whose shop has no handlers, on a database of its own: most of its time it waits, so others run beside."""
+    if connection.vendor != "sqlite":
+        pytest.skip("asks nothing of the database; it runs on SQLite")
+    folder = tmp_path_factory.mktemp("failing")
+    # Every Python process begins with a sitecustomize.
+    (folder / "sitecustomize.py").write_text(
+        "import sys, types\nsys.modules['example_project.shop.webhook_handlers'] = types.ModuleType('empty')\n"
+    )
+    env = {**stranger(f"sqlite:///{folder / 'db.sqlite3'}"), "PYTHONPATH": str(folder)}
+    with ThreadPoolExecutor(1) as beside:
+        yield beside.submit(manage, "demo", "--once", "--port", str(free_port()), env=env)
+
+
+@pytest.fixture
+def beside(request):
+    """Start on SQLite what a later test looks at."""
+    if connection.vendor == "sqlite":
+        request.getfixturevalue("failing")
+
+
 @pytest.mark.slow
-def test_demo_goes_as_it_expects(live):
+def test_demo_goes_as_it_expects(live, beside):
     ended = manage("demo", "--once", "--port", str(free_port()), env=live)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "All 10 steps went as expected." in ended.stdout
@@ -130,12 +153,8 @@ def test_a_demo_that_is_terminated_stops_its_server(anywhere, live):
 
 
 @pytest.mark.slow
-def test_demo_fails_where_something_differs(anywhere, live, tmp_path):
-    # Every Python process begins with a sitecustomize: with this one the shop has no handlers.
-    (tmp_path / "sitecustomize.py").write_text(
-        "import sys, types\nsys.modules['example_project.shop.webhook_handlers'] = types.ModuleType('empty')\n"
-    )
-    ended = manage("demo", "--once", "--port", str(free_port()), env={**live, "PYTHONPATH": str(tmp_path)})
+def test_demo_fails_where_something_differs(failing):
+    ended = failing.result()
     assert ended.returncode == 1
     assert "DIFFERS: expected 200 processed, 4x 200 duplicate / processed, attempts 1 / 1" in ended.stdout
     assert re.search(r"CommandError: \d of 10 steps differ", ended.stderr)

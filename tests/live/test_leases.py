@@ -114,9 +114,7 @@ def test_receipts_in_every_open_state_are_brought_to_an_end(threads, database, n
     events = {name: new("stripe") for name in ("received", "lease out", "leased", "by sweep")}
     for event in events.values():
         killed(event, threads, "after claim")
-    past = {"postgresql": "now() - interval '1 hour'", "mysql": "UTC_TIMESTAMP(6) - INTERVAL 1 HOUR"}.get(
-        database.vendor, "strftime('%%Y-%%m-%%d %%H:%%M:%%f', 'now', '-1 hour')"
-    )
+    past = database.an_hour_ago
     later = past.replace("-", "+", 1) if database.vendor != "sqlite" else past.replace("-1", "+1")
 
     def put(name, status, lease, due):
