@@ -1,6 +1,8 @@
 """Measure the inline path against a hand-written minimal view: server CPU and throughput, as ratios of one run.
 
-    DATABASE_URL=postgres://… python -m benchmarks.inline_path [--requests 2000] [--rounds 5]
+    DATABASE_URL=postgres://… python -m benchmarks.inline_path [--requests 2000] [--rounds 5] [--deferred]
+
+With ``--deferred`` both views only store the event and answer.
 
 For each kind of delivery the two views take turns, round by round, so that the machine's mood falls on both. CPU is
 what the server's worker processes used (user and system), read from /proc; the database server's own is not in it.
@@ -96,9 +98,10 @@ def prepare():
 
 def measure(server, port, arguments):
     """Return {kind: {path: [(cpu µs per request, requests per second), …]}}."""
-    found = {kind: {"/floor/": [], "/guard/": []} for kind in KINDS}
+    kinds = ("new", "duplicate") if arguments.deferred else KINDS
+    found = {kind: {"/floor/": [], "/guard/": []} for kind in kinds}
     for round_number in range(-1, arguments.rounds):
-        for kind in KINDS:
+        for kind in kinds:
             for path in ("/floor/", "/guard/"):
                 seed = f"{round_number}_{kind}_{secrets.token_hex(4)}"
                 deliveries = [delivery(kind, number, seed) for number in range(arguments.requests)]
@@ -107,7 +110,8 @@ def measure(server, port, arguments):
                 before = cpu_seconds(server.pid)
                 wall, statuses = fire(port, path, deliveries, arguments.clients)
                 cpu = cpu_seconds(server.pid) - before
-                if set(statuses) != ({401} if kind == "forged" else {200}):
+                held = 202 if arguments.deferred and path == "/guard/" else 200
+                if set(statuses) != ({401} if kind == "forged" else {held}):
                     raise SystemExit(f"{kind} {path}: unexpected answers {statuses}")
                 if round_number >= 0:  # the first round only warms up
                     found[kind][path].append((cpu / len(deliveries) * 1e6, len(deliveries) / wall))
@@ -132,7 +136,10 @@ def main():
     parser.add_argument("--requests", type=int, default=1500, help="per kind, view and round")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--clients", type=int, default=4)
+    parser.add_argument("--deferred", action="store_true", help="store and answer; nothing runs")
     arguments = parser.parse_args()
+    if arguments.deferred:
+        os.environ["BENCHMARK_DEFERRED"] = "1"
     prepare()
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
