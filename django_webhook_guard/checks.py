@@ -1,6 +1,7 @@
 """System checks: every mistake that can be seen at start-up, with a stable id. None of them asks the database."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from math import ceil
 from typing import Any
 
 from django.conf import settings
@@ -22,9 +23,10 @@ from django_webhook_guard.views import AsyncSignedWebhookMixin
 #   W002       a handler for a source that is not configured
 #   W003       an inline source whose sender never tries again
 #   W004       a sender that signs each try afresh, and nothing that says that it is the same event
-#   E022-E026  WEBHOOK_GUARD, see options.py
+#   E022-E027  WEBHOOK_GUARD, see options.py
 #   W005       a signed URL, and no PUBLIC_URL
 #   W006       persistent connections without a pool under ASGI
+#   W007       a RETENTION that would end before the sender stops to send again
 
 
 @register("django_webhook_guard")
@@ -138,6 +140,22 @@ def _guessed_url(source: Source) -> Sequence[CheckMessage]:
             hint="Behind a proxy the request's own host is not the one that was signed: give scheme and host.",
             id="django_webhook_guard.W005",
         )
+    ]
+
+
+@register("django_webhook_guard")
+def check_retention(app_configs: Any, **kwargs: Any) -> Sequence[CheckMessage]:
+    """Report rows that RETENTION would let go while their event may still be delivered again."""
+    return [
+        Warning(
+            f"WEBHOOK_GUARD source {source.name!r}: RETENTION[{name!r}] is {days!r} days, and an event of "
+            f"{source.provider.name} may come again for {source.comes_again / 86_400:.6g}.",
+            hint=f"Its row is kept for so long all the same: give {ceil(source.comes_again / 86_400)} or more.",
+            id="django_webhook_guard.W007",
+        )
+        for source in configuration().sources.values()
+        for name, days in (("row", source.retention.row), ("unstamped_row", source.retention.unstamped_row))
+        if isinstance(days, int | float) and days * 86_400 < source.comes_again
     ]
 
 

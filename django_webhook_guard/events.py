@@ -98,6 +98,7 @@ class WebhookEvent:
         signed: Names of the parts of a delivery that the proof covers.
         item: Its number in a batch, from 0; None where it came alone.
         part: That item as it was parsed, where it is at hand.
+        expired: Whether the body is not kept any more; no handler is called with such an event.
     """
 
     source: str
@@ -118,6 +119,7 @@ class WebhookEvent:
     schema: Schema | None = field(default=None, repr=False)
     item: int | None = None
     part: Any = field(default=MISSING, repr=False, compare=False)
+    expired: bool = False
 
     @cached_property
     def data(self) -> Any:
@@ -145,6 +147,7 @@ class WebhookEvent:
     @classmethod
     def stored(cls, receipt: WebhookReceipt, source: Source, attempt: int) -> "WebhookEvent":
         """Build the event of a receipt for a later run."""
+        body = receipt.raw_body
         return cls(
             source=source.name,
             tenant=receipt.tenant,
@@ -154,7 +157,8 @@ class WebhookEvent:
             occurred_at=receipt.occurred_at,
             signed_at=receipt.signed_at,
             received_at=receipt.received_at,
-            body=receipt.raw_body or b"",
+            body=body or b"",
+            expired=body is None,
             headers=receipt.headers,
             key_id=receipt.key_id,
             receipt_id=receipt.pk,

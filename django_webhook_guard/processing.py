@@ -278,6 +278,8 @@ def _marks(lease: Lease, handlers: Iterable[Handler], unreadable: dict[str, Exce
 
 def _run_handler(lease: Lease, handler: Handler, event: WebhookEvent, progress: _Progress, *, last: bool) -> None:
     try:
+        if event.expired:
+            raise GiveUp("The body has expired (RETENTION): there is nothing left to hand to the handler.")
         if handler.atomic:
             _run_atomic(lease, handler, event, progress, last=last)
         else:

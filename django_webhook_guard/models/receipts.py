@@ -1,10 +1,12 @@
 """The row of an event."""
 
+from collections.abc import Collection
+from datetime import datetime
 from typing import Any, Self
 
 from django.db import models, router
-from django.db.models import F
-from django.db.models.functions import Now
+from django.db.models import F, OuterRef, Q
+from django.db.models.functions import Coalesce, Now
 from django.utils.translation import gettext_lazy as _
 
 from django_webhook_guard.models.batches import WebhookBatch
@@ -29,6 +31,10 @@ class Status(models.TextChoices):
     QUARANTINED = "quarantined", _("quarantined")
     IGNORED = "ignored", _("ignored")
     DISCARDED = "discarded", _("discarded")
+
+
+#: States of receipts that nobody owes anything.
+FINISHED = (Status.PROCESSED, Status.IGNORED, Status.DISCARDED)
 
 
 class Reason(models.TextChoices):
@@ -66,6 +72,53 @@ class ReceiptQuerySet(models.QuerySet["WebhookReceipt"]):
     def due(self) -> Self:
         """Open receipts whose next moment has come, by the database's clock, the oldest first."""
         return self.open().filter(due_at__lte=DatabaseNow()).order_by("due_at")
+
+    def siblings(self) -> Self:
+        """Receipts of the batch that an outer query is about, by the index on source and time."""
+        return self.filter(batch=OuterRef("pk"), source=OuterRef("source"), received_at=OuterRef("received_at"))
+
+    def needing_body(self, since: datetime) -> Self:
+        """Receipts that are not finished, or were only lately.
+
+        Args:
+            since: From when on.
+        """
+        lately = Q(ended_at__gt=since)
+        return self.alias(ended_at=Coalesce("processed_at", "received_at")).filter(~Q(status__in=FINISHED) | lately)
+
+    def unchanged(self, numbers: Collection[int], status: str, attempts: int) -> Self:
+        """Those of some receipts that have not moved on since they were read.
+
+        Args:
+            numbers: Their primary keys.
+            status: The status that all of them had.
+            attempts: The attempt number that all of them had.
+        """
+        return self.filter(pk__in=numbers, status=status, attempts=attempts)
+
+    def expire_bodies(self) -> int:
+        """Let bodies go; digest and size stay.
+
+        Returns:
+            How many had one.
+        """
+        return self.filter(body__isnull=False).update(body=None)
+
+    def expire_headers(self) -> int:
+        """Let the kept headers go.
+
+        Returns:
+            Of how many receipts.
+        """
+        return self.update(headers={})
+
+    def remove(self) -> int:
+        """Delete in one conditional statement; Django's ``delete`` reads first and deletes by number alone.
+
+        Returns:
+            How many were deleted.
+        """
+        return self._raw_delete(self.db)
 
     def for_event(self, source: str, event_id: str) -> Self:
         """Receipts of a source with an event id."""
