@@ -137,6 +137,7 @@ class _Pass:
         size: Receipts of one batch.
         rules: Stored source name → rule, as they are met.
         doomed: Of a dry run: number of a webhook batch → its receipts that would be deleted.
+        emptied: Of a dry run: numbers of webhook batches whose body would have expired.
     """
 
     using: str
@@ -145,6 +146,7 @@ class _Pass:
     size: int
     rules: dict[str, _Rule] = field(default_factory=dict)
     doomed: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
+    emptied: set[int] = field(default_factory=set)
 
     @property
     def receipts(self) -> ReceiptQuerySet:
@@ -331,10 +333,13 @@ def _count(job: _Pass, plan: _Plan) -> Pruned:
     for row in plan.rows:
         if row.batch_id is not None:
             job.doomed[row.batch_id].add(row.pk)
+    before = len(job.emptied)
+    for each in _batches_without_need(job, plan):
+        job.emptied.update(each.values_list("pk", flat=True))
     fingerprints = [row.fingerprint for row in plan.rows]
     seen = WebhookSeen.objects.using(job.using).filter(fingerprint__in=fingerprints)
     return Pruned(
-        bodies=len(plan.bodies) + sum(each.count() for each in _batches_without_need(job, plan)),
+        bodies=len(plan.bodies) + len(job.emptied) - before,
         headers=len(plan.headers),
         rows=len(plan.rows),
         seen=seen.exclude(expires_at__lt=_expired_before(job)).count(),
@@ -377,7 +382,7 @@ def _unchanged(job: _Pass, rows: Iterable[_Row]) -> Iterator[ReceiptQuerySet]:
 
 
 def _batches_of(job: _Pass, numbers: Collection[int]) -> BatchQuerySet:
-    return WebhookBatch.objects.using(job.using).filter(pk__in=numbers)
+    return BatchQuerySet(WebhookBatch, using=job.using).filter(pk__in=numbers)
 
 
 def _batches_without_need(job: _Pass, plan: _Plan) -> Iterator[BatchQuerySet]:
