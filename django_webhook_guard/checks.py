@@ -1,6 +1,7 @@
 """System checks: every mistake that can be seen at start-up, with a stable id. None of them asks the database."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from math import ceil
 from typing import Any
 
 from django.apps import apps
@@ -30,6 +31,7 @@ OURS = "django_webhook_guard"
 #   E022-E028  WEBHOOK_GUARD, see options.py
 #   W005       a signed URL, and no PUBLIC_URL
 #   W006       persistent connections without a pool under ASGI
+#   W007       a RETENTION that would end before the sender stops to send again
 #   W008       a project's rows that go with a receipt
 #   W009       DISPATCHER 'tasks', and a backend that runs tasks at once or never
 #   E029       receipts on another database, and an atomic handler that does not say where it writes
@@ -205,6 +207,22 @@ def _guessed_url(source: Source) -> Sequence[CheckMessage]:
             hint="Behind a proxy the request's own host is not the one that was signed: give scheme and host.",
             id="django_webhook_guard.W005",
         )
+    ]
+
+
+@register("django_webhook_guard")
+def check_retention(app_configs: Any, **kwargs: Any) -> Sequence[CheckMessage]:
+    """Report rows that RETENTION would let go while their event may still be delivered again."""
+    return [
+        Warning(
+            f"WEBHOOK_GUARD source {source.name!r}: RETENTION[{name!r}] is {days!r} days, and an event of "
+            f"{source.provider.name} may come again for {source.comes_again / 86_400:.6g}.",
+            hint=f"Its row is kept for so long all the same: give {ceil(source.comes_again / 86_400)} or more.",
+            id="django_webhook_guard.W007",
+        )
+        for source in configuration().sources.values()
+        for name, days in (("row", source.retention.row), ("unstamped_row", source.retention.unstamped_row))
+        if isinstance(days, int | float) and days * 86_400 < source.comes_again
     ]
 
 

@@ -8,11 +8,11 @@ from django.core.signals import setting_changed
 from django_webhook_guard.exceptions import Misconfigured
 from django_webhook_guard.models.receipts import receipts_alias
 from django_webhook_guard.reading import read
-from django_webhook_guard.sources import SETTING, Configuration, Problem, Source
+from django_webhook_guard.sources import SETTING, Configuration, Problem, Retention, Source
 
 __all__ = [
-    "Configuration", "Problem", "Source", "UnknownSource", "configuration", "get_source", "receipts_alias",
-    "runnable_names", "source_of",
+    "Configuration", "Problem", "Retention", "Source", "UnknownSource", "configuration", "get_source",
+    "receipts_alias", "runnable_names", "source_of",
 ]  # fmt: skip
 
 

@@ -110,6 +110,7 @@ class WebhookEvent:
         part: That item as it was parsed, where it is at hand.
         fetched: What the handler's ``fetch`` returned.
         running: The handler that it was handed to; None outside of a run.
+        expired: Whether the body is not kept any more; no handler is called with such an event.
     """
 
     source: str
@@ -132,6 +133,7 @@ class WebhookEvent:
     part: Any = field(default=MISSING, repr=False, compare=False)
     fetched: Any = field(default=None, repr=False, compare=False)
     running: Running | None = field(default=None, repr=False, compare=False)
+    expired: bool = False
 
     @cached_property
     def data(self) -> Any:
@@ -231,6 +233,7 @@ class WebhookEvent:
     @classmethod
     def stored(cls, receipt: WebhookReceipt, source: Source, attempt: int) -> "WebhookEvent":
         """Build the event of a receipt for a later run."""
+        body = receipt.raw_body
         return cls(
             source=source.name,
             tenant=receipt.tenant,
@@ -240,7 +243,8 @@ class WebhookEvent:
             occurred_at=receipt.occurred_at,
             signed_at=receipt.signed_at,
             received_at=receipt.received_at,
-            body=receipt.raw_body or b"",
+            body=body or b"",
+            expired=body is None,
             headers=receipt.headers,
             key_id=receipt.key_id,
             receipt_id=receipt.pk,

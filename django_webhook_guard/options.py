@@ -24,6 +24,7 @@ from django_webhook_guard.sources import (
     URL_TENANT,
     Accept,
     Problem,
+    Retention,
     SecretsFor,
     Source,
     Wake,
@@ -42,7 +43,7 @@ PER_SOURCE = frozenset(
 COMMON = frozenset(
     {
         "TOLERANCE", "LATE", "INVALID", "ACCEPT", "SCHEMA", "UNHANDLED", "SECRETS_TTL", "MAX_BODY", "LEASE", "RETRY",
-        "RELEASE", "RESPONSES", "PROCESSING", "DISPATCHER", "DISPATCHER_OPTIONS",
+        "RETENTION", "RELEASE", "RESPONSES", "PROCESSING", "DISPATCHER", "DISPATCHER_OPTIONS",
     }
 )  # fmt: skip
 _BASE_URL = re.compile(r"https?://[A-Za-z0-9.-]+(:[0-9]{1,5})?|https?://\[[0-9A-Fa-f:.]+\](:[0-9]{1,5})?")
@@ -307,6 +308,18 @@ def retry(values: Mapping[str, Any]) -> RetryPolicy:
         if not fits or not whole or (name == "factor" and value < 1):
             raise Invalid("E009", f"RETRY[{name!r}] is {value!r}.", "See the settings reference for its unit.")
     return RetryPolicy(**given)
+
+
+def retention(values: Mapping[str, Any]) -> Retention:
+    given = values.get("RETENTION", {})
+    known = [each.name for each in fields(Retention)]
+    if not isinstance(given, Mapping) or not set(given) <= set(known):
+        raise Invalid("E027", f"RETENTION is {given!r}.", f"Give a dict with {', '.join(known)}.")
+    for name, value in given.items():
+        number = _number(value)
+        if value is not None and (number is None or number < 0):
+            raise Invalid("E027", f"RETENTION[{name!r}] is {value!r}.", "Give days of zero or more; None: for ever.")
+    return Retention(**given)
 
 
 def responses(values: Mapping[str, Any], provider: Provider) -> Mapping[str, int]:

@@ -207,6 +207,8 @@ def _marks(lease: Lease, handlers: Iterable[Handler], unreadable: dict[str, Exce
 def _run_handler(lease: Lease, handler: Handler, event: WebhookEvent, progress: _Progress, *, last: bool) -> None:
     running = HandlerRun(lease, handler)
     try:
+        if event.expired:
+            raise GiveUp("The body has expired (RETENTION): there is nothing left to hand to the handler.")
         event = event.bound(running, handler.fetched(event))
         if handler.atomic:
             _run_atomic(lease, handler, event, progress, last=last)

@@ -22,7 +22,7 @@ from django_webhook_guard.options import COMMON, PER_SOURCE, Invalid
 from django_webhook_guard.providers import Provider
 from django_webhook_guard.retries import RetryPolicy
 from django_webhook_guard.secrets import Secret
-from django_webhook_guard.sources import SETTING, URL_TENANT, Configuration, Problem, Source
+from django_webhook_guard.sources import KEPT, SETTING, URL_TENANT, Configuration, Problem, Retention, Source
 
 MAX_SOURCE_NAME = 100
 
@@ -59,7 +59,18 @@ def read(raw: Any) -> Configuration:
     sources = _with_incomparable(sources)
     problems.extend(_former_names(sources))
     problems.extend(_databases())
-    return Configuration(sources=MappingProxyType(sources), problems=tuple(problems))
+    retention, unread = _default_retention(raw)
+    if not any(problem.id == "E027" for problem in problems):  # else a source has reported it as its own
+        problems.extend(unread)
+    return Configuration(sources=MappingProxyType(sources), problems=tuple(problems), retention=retention)
+
+
+def _default_retention(raw: Mapping[str, Any]) -> tuple[Retention, list[Problem]]:
+    """Return what is kept of sources that are not configured any more."""
+    try:
+        return options.retention(raw), []
+    except Invalid as invalid:
+        return KEPT, [replace(invalid.problem, message=f"{SETTING}: {invalid.problem.message}")]
 
 
 def _unknown_key(name: str, source: str | None) -> Problem:
@@ -140,6 +151,7 @@ def _source(
         dispatcher=attempt(options.dispatcher, "sweeper"),
         wake=attempt(options.wake),
         dispatcher_options=attempt(options.dispatcher_options, MappingProxyType({})),
+        retention=attempt(options.retention, KEPT),
         responses=attempt(lambda given: options.responses(given, provider), MappingProxyType({})),
         public_url=attempt(options.public_url),
         route=attempt(options.route, False),

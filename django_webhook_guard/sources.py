@@ -6,7 +6,7 @@ from datetime import datetime
 from functools import cached_property
 from time import monotonic
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from django_webhook_guard.exceptions import Misconfigured, UnknownTenant
 from django_webhook_guard.identity import Event, IdentityRules
@@ -84,6 +84,28 @@ class Problem:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Retention:
+    """For how many days something of a finished receipt is kept; None: for ever.
+
+    Args:
+        body: Its body.
+        headers: Its kept headers.
+        row: The receipt itself.
+        unstamped_row: A receipt that is the only guard against a replay; ``"key"``: as long as ``row`` says, and until
+            the key that signed it is gone.
+    """
+
+    body: float | None = 30
+    headers: float | None = 30
+    row: float | None = 400
+    unstamped_row: float | Literal["key"] | None = "key"
+
+
+#: What stands for a setting that cannot be read: nothing goes.
+KEPT = Retention(body=None, headers=None, row=None, unstamped_row=None)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Source:
     """A configured sender.
 
@@ -109,6 +131,7 @@ class Source:
         dispatcher: What wakes a worker: one of ``DISPATCHERS``, or the dotted path of a project's own.
         wake: The project's own dispatcher, or None.
         dispatcher_options: ``queue``, ``priority`` and ``backend`` for the dispatcher.
+        retention: How long finished receipts are kept.
         responses: Decision → HTTP status.
         public_url: Scheme and host as the sender calls them, or None.
         route: Whether the catch-all URLs serve it.
@@ -137,6 +160,7 @@ class Source:
     dispatcher: str = "sweeper"
     wake: Wake | None = None
     dispatcher_options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    retention: Retention = field(default_factory=Retention)
     responses: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     public_url: str | None = None
     route: bool = True
@@ -162,6 +186,16 @@ class Source:
             return True
         unsigned_id = bool(ids) and not self.rules.covered(ids)
         return unsigned_id or (self.tenant is not None and not self.tenant_signed)
+
+    @property
+    def stamp_guards(self) -> bool:
+        """Whether a message's signed time keeps it out for good once its window is over."""
+        return self.tolerance is not None and self.late != "quarantine"
+
+    @property
+    def comes_again(self) -> float:
+        """For how many seconds an event may be delivered again: by itself, by a person, or from a capture."""
+        return self.provider.retry_span + self.provider.resend_span + 2 * (self.tolerance or 0)
 
     @cached_property
     def tenant_signed(self) -> bool:
@@ -254,10 +288,17 @@ def _keep(memory: dict[Key, Value], key: Key, value: Value) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Configuration:
-    """All that the setting says."""
+    """All that the setting says.
+
+    Args:
+        sources: Name → source, of those that could be read.
+        problems: Everything that is wrong.
+        retention: How long receipts of sources are kept that are not configured any more.
+    """
 
     sources: Mapping[str, Source]
     problems: tuple[Problem, ...]
+    retention: Retention = field(default_factory=Retention)
 
     def broken(self, name: str) -> Problem | None:
         """Return the first problem that makes a source unusable."""

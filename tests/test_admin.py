@@ -23,7 +23,7 @@ from django_webhook_guard.admin import columns, payload, retrying
 from django_webhook_guard.admin.changelist import search
 from django_webhook_guard.events import Reply
 from django_webhook_guard.exceptions import GiveUp
-from django_webhook_guard.models import WebhookAttempt, WebhookCheckpoint, WebhookReceipt
+from django_webhook_guard.models import WebhookAttempt, WebhookBatch, WebhookCheckpoint, WebhookReceipt
 from django_webhook_guard.statements import insert_checkpoint
 from django_webhook_guard.text import shortened, visible
 from tests.project.models import Effect
@@ -598,11 +598,23 @@ def test_the_raw_bytes_come_as_a_file_that_nothing_runs(viewer):
 
 
 def test_a_body_that_is_gone_is_said_and_an_empty_one_is_not_gone(viewer):
-    gone, empty = make(body=None, body_size=5), make(body=b"")
-    assert "not kept any more" in viewer.get(page_of(gone)).content.decode()
+    gone, empty = make(body=None, body_size=5, headers={}), make(body=b"")
+    page = viewer.get(page_of(gone)).content.decode()
+    assert "The body has expired: it is not kept any more." in page and "None are kept." in page
     assert viewer.get(f"{LIST}{gone.pk}/body/").status_code == 404
     assert "not kept any more" not in viewer.get(page_of(empty)).content.decode()
     assert viewer.get(f"{LIST}{empty.pk}/body/").content == b""
+
+
+def test_the_body_of_an_item_is_that_of_its_batch_until_it_expires(viewer):
+    batch = WebhookBatch.objects.create(
+        source="stripe", received_at=timezone.now(), items=1, body=b'[{"id": "evt_in_a_batch"}]', body_size=26
+    )
+    item = make(batch=batch, item=0, body=None, body_size=26)
+    page = viewer.get(page_of(item)).content.decode()
+    assert "evt_in_a_batch" in page and "expired" not in page
+    WebhookBatch.objects.update(body=None)
+    assert "The body has expired" in viewer.get(page_of(item)).content.decode()
 
 
 # -- the detail --------------------------------------------------------------------------------------------------------

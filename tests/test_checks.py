@@ -66,6 +66,23 @@ FATAL = {
         {"DISPATCHER_OPTIONS": {"queue": 5}},
         {"DISPATCHER_OPTIONS": {"priority": True}},
     ],
+    "E027": [
+        {"RETENTION": value}
+        for value in (
+            5,
+            None,
+            [],
+            {"rows": 1},
+            {"body": -1},
+            {"body": "30"},
+            {"headers": True},
+            {"row": NAN},
+            {"row": INF},
+            {"row": 10**400},
+            {"unstamped_row": "key"},
+            {"unstamped_row": []},
+        )
+    ],
     "E002": [{"TOLERENCE": 60}, {"secrets": [GOOD]}, {"SOURCES": {}}],
     "E004": [
         {"PROVIDER": "stirpe"},
@@ -366,6 +383,45 @@ def test_w002_a_handler_without_source(handler):
 def test_w003_goes_with_the_source(sources):
     sources(github=None)
     assert ids() == []
+
+
+def test_e027_a_default_that_no_source_takes_is_reported_once(settings, sources):
+    sources(stripe=None, partner=None, github={"RETENTION": {}})
+    assert "E027" not in ids()
+    settings.WEBHOOK_GUARD = {**settings.WEBHOOK_GUARD, "RETENTION": {"row": -1}}
+    (found,) = [message for message in messages() if message.id.endswith("E027")]
+    assert found.msg == "WEBHOOK_GUARD: RETENTION['row'] is -1." and found.hint
+    sources(github=None, partner={"PROVIDER": "signed-nonce", "SECRETS": [GOOD]})
+    (found,) = [message for message in messages() if message.id.endswith("E027")]
+    assert "source 'partner'" in found.msg
+
+
+@pytest.mark.parametrize(
+    ("source", "options", "warned"),
+    [
+        ("stripe", {}, []),
+        ("stripe", {"RETENTION": {"row": 33}}, ["row"]),
+        ("stripe", {"RETENTION": {"row": 33.01}}, []),
+        ("stripe", {"RETENTION": {"row": 33.01}, "TOLERANCE": 3600}, ["row"]),
+        ("stripe", {"RETENTION": {"row": 33}, "TOLERANCE": None}, []),
+        ("stripe", {"RETENTION": {"row": None, "unstamped_row": None}}, []),
+        ("stripe", {"RETENTION": {"body": 0, "headers": 0}}, []),
+        ("github", {"RETENTION": {"row": 2, "unstamped_row": 1}}, ["row", "unstamped_row"]),
+        ("github", {"RETENTION": {"row": 4, "unstamped_row": 4}}, []),
+    ],
+)
+def test_w007_a_row_that_would_go_while_its_event_may_come_again(sources, source, options, warned):
+    sources(**{source: options})
+    found = [message for message in messages() if message.id.endswith("W007")]
+    assert all(isinstance(message, Warning) and f"source {source!r}" in message.msg for message in found)
+    assert [message.msg.split("RETENTION['")[1].split("']")[0] for message in found] == warned
+
+
+def test_w007_says_how_much_is_enough(sources):
+    sources(stripe={"RETENTION": {"row": 7}})
+    (found,) = [message for message in messages() if message.id.endswith("W007")]
+    assert "RETENTION['row'] is 7 days, and an event of stripe may come again for 33.0069." in found.msg
+    assert "give 34 or more" in found.hint
 
 
 def test_e018_two_handlers_of_one_name(handler):

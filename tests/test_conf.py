@@ -8,6 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from django_webhook_guard import conf, options
+from django_webhook_guard import sources as sources_module
+from django_webhook_guard.conf import Retention
 from django_webhook_guard.exceptions import Misconfigured, SignatureMismatch, UnknownTenant
 from django_webhook_guard.locators import Body, Either, Form, Header, Query
 from django_webhook_guard.models import WebhookReceipt
@@ -146,6 +148,35 @@ def test_a_source_s_own_value_wins(settings, sources):
     assert conf.get_source("stripe").tolerance is None
     assert conf.get_source("stripe").retry == RetryPolicy(max_attempts=3)
     assert conf.get_source("partner").tolerance == 60
+
+
+@pytest.mark.parametrize(
+    ("above", "own", "kept"),
+    [
+        ({}, {}, Retention()),
+        ({"RETENTION": {"body": 7}}, {}, Retention(body=7)),
+        ({"RETENTION": {"body": 7}}, {"RETENTION": {"row": 90}}, Retention(row=90)),
+        ({"RETENTION": {"body": 7}}, {"RETENTION": {}}, Retention()),
+        ({}, {"RETENTION": {"body": None, "headers": 0, "row": 1.5}}, Retention(body=None, headers=0, row=1.5)),
+        ({}, {"RETENTION": {"unstamped_row": None}}, Retention(unstamped_row=None)),
+        ({}, {"RETENTION": {"unstamped_row": 90}}, Retention(unstamped_row=90)),
+    ],
+)
+def test_retention_is_merged_over_its_defaults(settings, sources, above, own, kept):
+    sources(stripe=own)
+    settings.WEBHOOK_GUARD = {**settings.WEBHOOK_GUARD, **above}
+    assert conf.get_source("stripe").retention == kept
+    assert (
+        conf.configuration().retention == conf.get_source("github").retention == Retention(**above.get("RETENTION", {}))
+    )
+
+
+@pytest.mark.parametrize("given", [5, {"row": -1}, {"rows": 1}])
+def test_a_retention_that_cannot_be_read_keeps_everything(settings, given):
+    settings.WEBHOOK_GUARD = {**settings.WEBHOOK_GUARD, "RETENTION": given}
+    known = conf.configuration()
+    assert known.retention == known.sources["stripe"].retention == sources_module.KEPT
+    assert not any(vars(sources_module.KEPT).values())
 
 
 def test_the_defaults_of_a_source():

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from django.db.models import BinaryField
 from django.db.models.functions import Substr
 
-from django_webhook_guard.models import WebhookReceipt
+from django_webhook_guard.models import WebhookBatch, WebhookReceipt
 from django_webhook_guard.text import visible
 
 #: How much of a body is read from the database for a page, in bytes.
@@ -35,8 +35,9 @@ class Shown:
 
 
 def shown(receipt: WebhookReceipt) -> Shown | None:
-    """Read the start of a receipt's body, and nothing else of it; None where it is gone."""
-    rows = WebhookReceipt.objects.using(receipt._state.db).filter(pk=receipt.pk, body__isnull=False)
+    """Read the start of a receipt's body, of an item its batch's, and nothing else; None where it has expired."""
+    model, number = (WebhookReceipt, receipt.pk) if receipt.batch_id is None else (WebhookBatch, receipt.batch_id)
+    rows = model._base_manager.using(receipt._state.db).filter(pk=number, body__isnull=False)
     found = rows.values_list(Substr("body", 1, SHOWN, output_field=BinaryField()))
     for (start,) in found:
         return present(bytes(start or b""), cut=receipt.body_size > SHOWN)  # of an empty one SQLite makes NULL

@@ -6,6 +6,24 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 
+class BatchQuerySet(models.QuerySet["WebhookBatch"]):
+    def expire_bodies(self) -> int:
+        """Let bodies go; digest and size stay.
+
+        Returns:
+            How many had one.
+        """
+        return self.filter(body__isnull=False).update(body=None)
+
+    def remove(self) -> int:
+        """Delete in one conditional statement; Django's ``delete`` would look for receipts without an index.
+
+        Returns:
+            How many were deleted.
+        """
+        return self._raw_delete(self.db)
+
+
 class WebhookBatch(models.Model):
     """The body that several receipts share: it is stored once, as it came."""
 
@@ -16,6 +34,8 @@ class WebhookBatch(models.Model):
     body = models.BinaryField(_("body"), null=True)
     body_digest = models.CharField(_("SHA-256 of the body"), max_length=64)
     body_size = models.PositiveIntegerField(_("size of the body"))
+
+    objects = BatchQuerySet.as_manager()
 
     class Meta:
         verbose_name = _("webhook batch")

@@ -1,9 +1,12 @@
 """The row of an event."""
 
+from collections.abc import Collection, Iterable
+from datetime import datetime
 from typing import Any, Self
 
 from django.db import models, router
-from django.db.models import F
+from django.db.models import F, OuterRef, Q
+from django.db.models.functions import Coalesce
 from django.utils.translation import gettext_lazy as _
 
 from django_webhook_guard.models.batches import WebhookBatch
@@ -22,6 +25,10 @@ class Status(models.TextChoices):
     QUARANTINED = "quarantined", _("quarantined")
     IGNORED = "ignored", _("ignored")
     DISCARDED = "discarded", _("discarded")
+
+
+#: States of receipts that nobody owes anything.
+FINISHED = (Status.PROCESSED, Status.IGNORED, Status.DISCARDED)
 
 
 class Reason(models.TextChoices):
@@ -78,6 +85,60 @@ class ReceiptQuerySet(models.QuerySet["WebhookReceipt"]):
         """The receipts of a source that came last, by the index on source and time."""
         return self.filter(source=source).order_by("-received_at")[:number]
 
+    def siblings(self) -> Self:
+        """Receipts of the batch that an outer query is about, by the index on source and time."""
+        return self.filter(batch=OuterRef("pk"), source=OuterRef("source"), received_at=OuterRef("received_at"))
+
+    def needing_body(self, since: datetime) -> Self:
+        """Receipts that are not finished, or were only lately.
+
+        Args:
+            since: From when on.
+        """
+        lately = Q(ended_at__gt=since)
+        return self.alias(ended_at=Coalesce("processed_at", "received_at")).filter(~Q(status__in=FINISHED) | lately)
+
+    def unchanged(self, numbers: Collection[int], status: str, attempts: int) -> Self:
+        """Those of some receipts that have not moved on since they were read.
+
+        Args:
+            numbers: Their primary keys.
+            status: The status that all of them had.
+            attempts: The attempt number that all of them had.
+        """
+        return self.filter(pk__in=numbers, status=status, attempts=attempts)
+
+    def expire_bodies(self) -> int:
+        """Let bodies go; digest and size stay.
+
+        Returns:
+            How many had one.
+        """
+        return self.filter(body__isnull=False).update(body=None)
+
+    def expire_headers(self) -> int:
+        """Let the kept headers go.
+
+        Returns:
+            Of how many receipts.
+        """
+        return self.update(headers={})
+
+    def remove(self) -> int:
+        """Delete in one conditional statement; Django's ``delete`` reads first and deletes by number alone.
+
+        Where a project's own rows refer to receipts, Django's ``delete`` does to them what their ``on_delete`` says,
+        once no other transaction can change the receipts any more.
+
+        Returns:
+            How many were deleted.
+        """
+        if not any(relation.related_model._meta.app_label != self.model._meta.app_label for relation in _referring()):
+            return self._raw_delete(self.db)
+        self.update(attempts=F("attempts"))  # changes nothing, and holds the rows
+        held = type(self)(self.model, using=self.db).filter(pk__in=list(self.values_list("pk", flat=True)))
+        return held.delete()[1].get(self.model._meta.label, 0)
+
     def for_event(self, source: str, event_id: str) -> Self:
         """Receipts of a source with an event id."""
         return self.filter(source=source, event_id=event_id)
@@ -85,6 +146,11 @@ class ReceiptQuerySet(models.QuerySet["WebhookReceipt"]):
     def for_object(self, source: str, object_key: str) -> Self:
         """Receipts of a source about an object, in the order in which they came."""
         return self.filter(source=source, object_key=object_key).order_by("received_at", "pk")
+
+
+def _referring() -> Iterable[Any]:
+    """Return the relations of rows that refer to a receipt."""
+    return WebhookReceipt._meta.related_objects
 
 
 class WebhookReceipt(models.Model):

@@ -16,6 +16,21 @@ class Effect(models.Model):
         return self.name
 
 
+class Note(models.Model):
+    """A row of the project that refers to a receipt, and outlives it."""
+
+    # Without a constraint, because the tables of an app without migrations are made first.
+    receipt = models.ForeignKey(
+        "django_webhook_guard.WebhookReceipt", null=True, on_delete=models.SET_NULL, db_constraint=False
+    )
+
+    class Meta:
+        app_label = "project"
+
+    def __str__(self):
+        return str(self.receipt_id)
+
+
 class Standing(models.Model):
     """How an object stands, by the newest event about it."""
 
