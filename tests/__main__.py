@@ -2,12 +2,13 @@
 
 What asks nothing of the database runs on the first one only. SQLite always; PostgreSQL at ``TEST_POSTGRES_URL`` and
 MariaDB at ``TEST_MARIADB_URL`` where the driver is installed and the server answers. ``WEBHOOK_GUARD_REQUIRE``, a comma
-list of postgres, mariadb, pgbouncer and chromium, turns "left out" into "failed".
+list of postgres, mariadb, pgbouncer, redis, rabbitmq and chromium, turns "left out" into "failed".
 """
 
 import argparse
 import os
 import shutil
+import socket
 import subprocess
 import sys
 from collections import Counter
@@ -15,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from urllib.parse import urlsplit
 from xml.etree import ElementTree
 
 from environ import Env
@@ -22,6 +24,7 @@ from environ import Env
 ROOT = Path(__file__).resolve().parent.parent
 POSTGRES_URL = os.environ.get("TEST_POSTGRES_URL") or "postgres://postgres@127.0.0.1:5432/webhook_guard"
 MARIADB_URL = os.environ.get("TEST_MARIADB_URL") or "mysql://root@127.0.0.1:3306/webhook_guard"
+RABBITMQ_URL = os.environ.get("TEST_RABBITMQ_URL") or "amqp://guest:guest@127.0.0.1:5672//"
 NOTHING_COLLECTED = 5
 
 
@@ -68,6 +71,21 @@ def without_pgbouncer() -> str:
     return "" if pgbouncer() else "no pgbouncer is installed"
 
 
+def without_redis() -> str:
+    """Return why a Redis of our own cannot be started, or an empty string."""
+    return "" if shutil.which("redis-server") else "no redis-server is installed"
+
+
+def without_rabbitmq() -> str:
+    """Return why RabbitMQ cannot be had, or an empty string."""
+    split = urlsplit(RABBITMQ_URL)
+    try:
+        socket.create_connection((split.hostname or "127.0.0.1", split.port or 5672), timeout=5).close()
+    except OSError as error:
+        return f"no server at TEST_RABBITMQ_URL: {one_line(error)}"
+    return ""
+
+
 def without_chromium() -> str:
     """Return why Chromium cannot be had, or an empty string."""
     try:
@@ -103,6 +121,8 @@ REQUIRABLE = {
     "postgres": without_postgres,
     "mariadb": without_mariadb,
     "pgbouncer": without_pgbouncer,
+    "redis": without_redis,
+    "rabbitmq": without_rabbitmq,
     "chromium": without_chromium,
 }
 

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -13,9 +12,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Lock, Thread
 from uuid import uuid4
 
+from tests.__main__ import RABBITMQ_URL as RABBITMQ
 from tests.servers import ROOT
 
-RABBITMQ = os.environ.get("TEST_RABBITMQ_URL") or "amqp://guest:guest@127.0.0.1:5672//"
+__all__ = ["RABBITMQ", "Payments", "Redis", "Worker", "working"]
 
 #: Kind of worker → its command.
 COMMANDS = {
@@ -89,11 +89,6 @@ class Redis:
             self.port = found.getsockname()[1]
         self.url = f"redis://127.0.0.1:{self.port}/0"
         self.process = None
-
-    @staticmethod
-    def missing():
-        """Return why there is none, or an empty string."""
-        return "" if shutil.which("redis-server") else "redis-server is not installed"
 
     def start(self):
         self.process = subprocess.Popen(
