@@ -1,6 +1,7 @@
 """One HTTP request of a sender, as bytes."""
 
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import sha256
@@ -24,6 +25,13 @@ class Delivery:
     headers: Mapping[str, str] = field(repr=False)
     body: bytes = field(default=b"", repr=False)
     tenant: str | None = None
+
+    def with_body(self, body: bytes) -> "Delivery":
+        """Return the same delivery with its body; what was found out about its headers goes along."""
+        delivery = copy(self)
+        vars(delivery)["body"] = body
+        vars(delivery).pop("body_digest", None)
+        return delivery
 
     def header(self, name: str) -> str | None:
         """Return the value of a header by its name in any case, or None."""

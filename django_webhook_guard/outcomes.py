@@ -92,7 +92,8 @@ def answer(
         retry_after = RETRY_AFTER
     seconds = None if retry_after is None else max(1, math.ceil(min(retry_after, 86_400)))
     reference = fingerprint[:16]
-    body = json.dumps({"status": decision, "receipt": reference}).encode() if reference else _constant_body(decision)
+    # Both are words of ours: nothing in them has to be escaped.
+    body = f'{{"status": "{decision}", "receipt": "{reference}"}}'.encode() if reference else _constant_body(decision)
     extra = dict(headers or {})
     if seconds is not None:
         extra["Retry-After"] = str(seconds)

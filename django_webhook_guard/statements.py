@@ -305,12 +305,17 @@ def _parameters(connection: BaseDatabaseWrapper, new: NewReceipt) -> list[Any]:
     values: list[Any] = [getattr(new, name) for name in _PLAIN]
     values += [adapt(getattr(new, name)) for name in _TIMES]
     values.append(None if new.body is None else connection.Database.Binary(new.body))  # type: ignore[attr-defined]
-    values += [json.dumps(list(new.handlers)), json.dumps(new.headers)]
+    values += [_json_list(tuple(new.handlers)), json.dumps(new.headers)]
     if new.lease is not None:
         values += [new.lease, new.lease]
     elif new.due is not None:
         values.append(new.due)
     return values
+
+
+@lru_cache(maxsize=1024)
+def _json_list(values: tuple[str, ...]) -> str:
+    return json.dumps(values)
 
 
 def _row(values: Sequence[Any]) -> Row:

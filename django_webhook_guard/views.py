@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import lru_cache
 from io import BytesIO
 from time import perf_counter
@@ -122,7 +121,7 @@ class Door:
         body = _read(request, source)
         if isinstance(body, Outcome):
             return source.name, body
-        self.delivery = replace(head, body=body)
+        self.delivery = head.with_body(body)
         return source.name, receiving.receive(
             source,
             self.delivery,

@@ -25,6 +25,8 @@ Encoding = Literal["hex", "base64"]
 MAX_SIGNATURES = 16
 #: What may stand between the signatures of a list: nothing that a signature itself is made of.
 _SEPARATORS = frozenset(" ,;|")
+#: Where a delivery remembers what a verifier has read in its headers.
+_READ = "_read_by_verifier"
 
 
 @dataclass(frozen=True)
@@ -213,7 +215,14 @@ class HMACVerifier:
     # -- what a delivery says ------------------------------------------------------------------------------------------
 
     def _read(self, delivery: Delivery) -> tuple[list[bytes], Mapping[str, str]]:
-        """Return the signatures as bytes and the proof's other parts as text."""
+        """Return the signatures as bytes and the proof's other parts as text, which ``admit`` has read already."""
+        reader, read = vars(delivery).get(_READ, (None, None))
+        if reader is not self or read is None:
+            read = self._read_headers(delivery)
+            vars(delivery)[_READ] = (self, read)
+        return read
+
+    def _read_headers(self, delivery: Delivery) -> tuple[list[bytes], Mapping[str, str]]:
         names = self._family(delivery)
         header = proof_header(delivery, names.signature)
         parts: dict[str, str] = {}
