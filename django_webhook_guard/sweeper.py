@@ -72,6 +72,23 @@ def sweep(
     return counts
 
 
+def handed_over(receipt_id: int) -> bool | None:
+    """Leave a receipt that was made due to the workers of its source, where it is deferred.
+
+    Args:
+        receipt_id: The receipt.
+
+    Returns:
+        Whether a worker was woken for it; None where the source is not deferred, so that it may be run here.
+    """
+    using = receipts_alias()
+    row = statements.read_by_id(using, receipt_id)
+    source = source_of(row.source) if row is not None else None
+    if source is None or not source.deferred:
+        return None
+    return _woken(using, receipt_id)
+
+
 def _bring(using: str, receipt_id: int, report: Report | None) -> str:
     """Run a receipt, or wake a worker for it; returns how it ended, in a word."""
     try:

@@ -21,12 +21,20 @@ from django.utils import timezone
 from django_webhook_guard import operations
 from django_webhook_guard.admin import columns, payload, retrying
 from django_webhook_guard.admin.changelist import search
+from django_webhook_guard.dispatchers import work
 from django_webhook_guard.events import Reply
 from django_webhook_guard.exceptions import GiveUp
-from django_webhook_guard.models import WebhookAttempt, WebhookBatch, WebhookCheckpoint, WebhookReceipt
+from django_webhook_guard.models import (
+    WebhookAttempt,
+    WebhookBatch,
+    WebhookCheckpoint,
+    WebhookEffect,
+    WebhookReceipt,
+)
 from django_webhook_guard.statements import insert_checkpoint
 from django_webhook_guard.text import shortened, visible
 from tests.project.models import Effect
+from tests.test_deferred import woken
 
 pytestmark = pytest.mark.django_db
 
@@ -620,6 +628,31 @@ def test_the_body_of_an_item_is_that_of_its_batch_until_it_expires(viewer):
 # -- the detail --------------------------------------------------------------------------------------------------------
 
 
+def test_effects_outside_of_the_database_are_shown_with_what_is_known_of_them(viewer):
+    receipt = make()
+    moment = timezone.now()
+    known = {"fingerprint": receipt.fingerprint, "handler": "<b>h</b>", "attempt": 1, "started_at": moment}
+    for number, (state, result) in enumerate([("done", '{"id": "ch_1"}'), ("unknown", "null"), ("started", "null")]):
+        WebhookEffect.objects.create(
+            digest=f"{number}" * 64, name=f"charge {state}", state=state, key=f"key-{number}", calls=number + 1,
+            result=result, key_since=moment, **known,
+        )  # fmt: skip
+    page = viewer.get(page_of(receipt)).content.decode()
+    assert "Effects outside of the database" in page
+    for text in (
+        "charge done",
+        "charge unknown",
+        "outcome unknown",
+        "key-2",
+        "3 calls with it",
+        "&lt;b&gt;h&lt;/b&gt;",
+    ):
+        assert text in page
+    assert "{&quot;id&quot;: &quot;ch_1&quot;}" in page
+    assert page.count("Nobody knows whether it happened") == 1
+    assert "Effects outside" not in viewer.get(page_of(make())).content.decode()
+
+
 def test_the_detail_shows_state_identity_headers_and_times(viewer):
     receipt = make(
         status="processing", reason="", lease_until=timezone.now() - timedelta(seconds=30), excused=2,
@@ -1004,6 +1037,26 @@ class TestBounds:
         call_command("webhook_sweep")
         assert not WebhookReceipt.objects.exclude(status="processed").exists()
         assert len(pay) == 23
+
+    def test_a_deferred_source_is_left_to_its_workers(self, pay, sources):
+        woken.clear()
+        sources(stripe={"PROCESSING": "deferred", "DISPATCHER": "tests.test_deferred.wake"})
+        client = person("otto", "view_webhookreceipt", "retry_webhookreceipt")
+        receipts = [make() for _ in range(2)]
+        told = messages_of(client.post(LIST, selection(client, *receipts), follow=True))
+        assert told == [("success", "2 receipts were made due."), ("info", "Workers were woken for 2 of them.")]
+        assert pay == []
+        assert sorted(woken) == sorted(receipt.pk for receipt in receipts)
+        assert [work.run(number) for number in woken] == ["processed", "processed"]
+
+    def test_a_deferred_source_without_a_dispatcher_is_left_to_the_sweeper(self, pay, sources):
+        sources(stripe={"PROCESSING": "deferred"})
+        client = person("otto", "view_webhookreceipt", "retry_webhookreceipt")
+        told = messages_of(client.post(LIST, selection(client, make()), follow=True))
+        assert told[1] == ("info", "1 of them did not run in this request; webhook_sweep brings it.")
+        assert pay == []
+        call_command("webhook_sweep")
+        assert len(pay) == 1
 
     def test_the_runs_end_when_time_is_up(self, pay, monkeypatch):
         client = person("otto", "view_webhookreceipt", "retry_webhookreceipt")

@@ -15,7 +15,7 @@ from django_webhook_guard.conf import source_of
 from django_webhook_guard.events import owed
 from django_webhook_guard.exceptions import Misconfigured
 from django_webhook_guard.handlers import Handler
-from django_webhook_guard.models import WebhookAttempt, WebhookCheckpoint, WebhookReceipt
+from django_webhook_guard.models import WebhookAttempt, WebhookCheckpoint, WebhookEffect, WebhookReceipt
 from django_webhook_guard.models.receipts import Reason, Status
 from django_webhook_guard.models.records import Mark
 from django_webhook_guard.text import shortened, visible
@@ -201,6 +201,23 @@ def checkpoint_rows(receipt: WebhookReceipt, found: Marks) -> list[dict[str, Any
             }
         )
     return rows
+
+
+def effect_rows(receipt: WebhookReceipt) -> list[dict[str, Any]]:
+    """Return the effects outside of the database as a page shows them."""
+    return [
+        {
+            "name": visible(row.name),
+            "handler": visible(row.handler),
+            "state": row.state,
+            "label": row.get_state_display(),
+            "key": visible(row.key),
+            "calls": row.calls,
+            "result": visible(row.result, lines=True) if row.state == WebhookEffect.State.DONE else "",
+            "at": columns.moment(row.finished_at or row.key_since),
+        }
+        for row in WebhookEffect.objects.using(receipt._state.db).of_receipt(receipt.fingerprint)
+    ]
 
 
 def attempt_rows(receipt: WebhookReceipt) -> tuple[list[dict[str, Any]], bool]:

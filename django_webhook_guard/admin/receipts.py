@@ -256,6 +256,7 @@ class WebhookReceiptAdmin(_ModelAdmin):
                 "header_rows": detail.header_rows(obj),
                 "checkpoints": detail.checkpoint_rows(obj, found),
                 "unread_databases": found.unread,
+                "effects": detail.effect_rows(obj),
                 "attempts": attempts,
                 "earlier_attempts": earlier,
             }

@@ -99,6 +99,9 @@ def _done(act: Act, report: Report) -> Iterator[Line]:
         return
     yield messages.SUCCESS, due
     yield from _runs(report)
+    if report.woken:
+        words = ngettext("A worker was woken for it.", "Workers were woken for %(count)d of them.", report.woken)
+        yield messages.INFO, words % {"count": report.woken}
     if report.waiting:
         words = ngettext(
             "%(count)d of them did not run in this request; webhook_sweep brings it.",

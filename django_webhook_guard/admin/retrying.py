@@ -13,7 +13,7 @@ from django.db import Error, transaction
 from django.utils import timezone
 from django.utils.connection import ConnectionDoesNotExist
 
-from django_webhook_guard import operations, processing
+from django_webhook_guard import operations, processing, sweeper
 from django_webhook_guard.models import WebhookReceipt
 
 logger = logging.getLogger("django_webhook_guard")
@@ -108,6 +108,7 @@ class Report:
         failed: How many could not be written.
         unreached: How many were not looked at, because time was up.
         ran: Status → how many runs ended in it; None → somebody else was faster.
+        woken: For how many a worker was woken, because their source is deferred.
         broken: How many runs could not be begun or ended.
         over: Whether the runs are over; they are not yet where the request has a transaction.
     """
@@ -120,13 +121,14 @@ class Report:
     failed: int = 0
     unreached: int = 0
     ran: Counter[str] = field(default_factory=Counter)
+    woken: int = 0
     broken: int = 0
     over: bool = False
 
     @property
     def waiting(self) -> int:
         """How many of those that should run are left to the sweeper."""
-        return len(self.done) - sum(self.ran.values())
+        return len(self.done) - sum(self.ran.values()) - self.woken
 
 
 def do_all(
@@ -208,11 +210,15 @@ def _do(
 
 
 def _run_all(report: Report, actor: str, deadline: float) -> None:
-    """Run what was made due, within bounds; the sweeper brings the rest."""
+    """Run what was made due, within bounds, or wake workers for it; the sweeper brings the rest."""
     for receipt_id in report.done[:RUNS]:
         if time.monotonic() > deadline:
             break
         try:
+            woken = sweeper.handed_over(receipt_id)
+            if woken is not None:
+                report.woken += woken
+                continue
             run = processing.run(receipt_id, "admin", actor)
         except Exception:
             logger.exception("webhook receipt %s is due and could not be run", receipt_id)
