@@ -216,11 +216,11 @@ class HMACVerifier:
 
     def _read(self, delivery: Delivery) -> tuple[list[bytes], Mapping[str, str]]:
         """Return the signatures as bytes and the proof's other parts as text, which ``admit`` has read already."""
-        reader, read = vars(delivery).get(_READ, (None, None))
-        if reader is not self or read is None:
-            read = self._read_headers(delivery)
-            vars(delivery)[_READ] = (self, read)
-        return read
+        known: tuple[HMACVerifier, tuple[list[bytes], Mapping[str, str]]] | None = vars(delivery).get(_READ)
+        if known is None or known[0] is not self:
+            known = (self, self._read_headers(delivery))
+            vars(delivery)[_READ] = known
+        return known[1]
 
     def _read_headers(self, delivery: Delivery) -> tuple[list[bytes], Mapping[str, str]]:
         names = self._family(delivery)
