@@ -273,12 +273,12 @@ def test_f3_500_copies_of_one_event_while_it_runs(engine, database, new):
     assert len(database.receipts(event)) == 1
 
 
-def test_d12_many_due_receipts_and_four_sweepers_run_each_once(database, new, tmp_path):
-    """Two thousand; ten thousand by ``benchmarks``."""
+@pytest.mark.parametrize("number", [2_000, pytest.param(10_000, marks=pytest.mark.long)])
+def test_d12_many_due_receipts_and_four_sweepers_run_each_once(database, new, tmp_path, number):
     event = new("stripe", "one.x")
     with serving(database, tmp_path / "web.log", LIVE_PROCESSING="deferred") as server:
         event.deliver(server)
-    number = 2_000 if database.vendor != "sqlite" else 400
+    number //= 5 if database.vendor == "sqlite" else 1  # one writer at a time
     seed(database, database.receipt(event)["id"], number)
     with ExitStack() as stack:
         for index in range(4):
@@ -287,7 +287,7 @@ def test_d12_many_due_receipts_and_four_sweepers_run_each_once(database, new, tm
                     database, tmp_path / f"sweeper{index}.log", "sweeper", LIVE_PROCESSING="deferred", LIVE_LEASE=60
                 )
             )
-        wait_until(lambda: database.open() == 0, seconds=120)
+        wait_until(lambda: database.open() == 0, seconds=600)
     assert database.effects(event) == {"handler": number + 1}
     (row,) = database.query(
         "SELECT MAX(attempts) AS most, COUNT(*) AS n FROM django_webhook_guard_webhookreceipt WHERE event_id = %s",
