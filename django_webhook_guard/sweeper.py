@@ -16,6 +16,7 @@ from django_webhook_guard import dispatchers, processing, statements
 from django_webhook_guard.conf import receipts_alias, runnable_names, source_of
 from django_webhook_guard.models import WebhookReceipt
 from django_webhook_guard.processing import Run
+from django_webhook_guard.sources import Source
 from django_webhook_guard.transactions import committed, repeated
 
 logger = logging.getLogger("django_webhook_guard")
@@ -62,10 +63,11 @@ def sweep(
     using = receipts_alias()
     names = runnable_names() if source is None else _names_of(source)
     due = WebhookReceipt.objects.using(using).due().filter(source__in=names)
-    rest = list(due.values_list("pk", flat=True)[:batch])[::-1]
+    rest = list(due.values_list("pk", "source")[:batch])[::-1]
     counts: Counter[str] = Counter()
     while rest and (stop is None or not stop.is_set()):
-        ended = _bring(using, rest.pop(), report)
+        receipt_id, stored = rest.pop()
+        ended = _bring(using, receipt_id, source_of(stored), report)
         counts[ended] += 1
         if ended == "elsewhere":
             random.shuffle(rest)  # somebody goes through the same list: alone it keeps its order, together it is shared
@@ -89,10 +91,10 @@ def handed_over(receipt_id: int) -> bool | None:
     return _woken(using, receipt_id)
 
 
-def _bring(using: str, receipt_id: int, report: Report | None) -> str:
+def _bring(using: str, receipt_id: int, source: Source | None, report: Report | None) -> str:
     """Run a receipt, or wake a worker for it; returns how it ended, in a word."""
     try:
-        if _woken(using, receipt_id):
+        if source is not None and dispatchers.ready(source) and _woken(using, receipt_id):
             return "woken"
         run = processing.run(receipt_id, "sweeper")
     except Exception as error:

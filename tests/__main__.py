@@ -1,6 +1,6 @@
 """Run the tests once on every database that can be had here: ``python -m tests [--only NAME] [pytest's arguments]``.
 
-What asks nothing of the database runs on the first one only. SQLite always; PostgreSQL at ``TEST_POSTGRES_URL`` and
+What asks nothing of the database runs on the first one only. On two cores or more the first runs beside the others. SQLite always; PostgreSQL at ``TEST_POSTGRES_URL`` and
 MariaDB at ``TEST_MARIADB_URL`` where the driver is installed and the server answers. ``WEBHOOK_GUARD_REQUIRE``, a comma
 list of postgres, mariadb, pgbouncer, redis, rabbitmq and chromium, turns "left out" into "failed".
 """
@@ -12,7 +12,8 @@ import socket
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -159,6 +160,14 @@ class Totals:
                 self.passed += 1
                 self.ran.add(name)
 
+    def merge(self, other: "Totals") -> None:
+        """Add what came of another run."""
+        self.passed += other.passed
+        self.failed += other.failed
+        self.ran |= other.ran
+        for name, why in other.skipped.items():
+            self.skipped.setdefault(name, []).extend(why)
+
     def nowhere(self) -> dict[str, str]:
         """Tests that ran on no database → why."""
         return {name: "; ".join(dict.fromkeys(why)) for name, why in self.skipped.items() if name not in self.ran}
@@ -177,24 +186,37 @@ class Totals:
         return "\n".join(lines)
 
 
-def run(database: Database, arguments: list[str], totals: Totals) -> None:
-    """Run pytest on a database, in a process of its own, and add its numbers."""
+def run(database: Database, arguments: list[str]) -> Totals:
+    """Run pytest on a database, in a process of its own; its output comes line by line, marked with the database."""
     print(f"\n== {database.name}", flush=True)
+    found = Totals()
     with TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
-        ended = subprocess.run(
+        with subprocess.Popen(
             [sys.executable, "-m", "pytest", f"--junit-xml={report}", *arguments],
             cwd=ROOT,
             env={**os.environ, "DATABASE_URL": database.url},
-            check=False,
-        )
-        failed_before = totals.failed
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        ) as process:
+            for line in process.stdout or ():
+                print(f"{database.name:8} | {line.rstrip()}", flush=True)
         if report.exists():
-            totals.add(database.name, report)
-    broke_off = ended.returncode not in (0, NOTHING_COLLECTED) and totals.failed == failed_before
-    if broke_off:
-        print(f"{database.name}: pytest ended with {ended.returncode}", flush=True)
-        totals.failed += 1
+            found.add(database.name, report)
+    if process.returncode not in (0, NOTHING_COLLECTED) and not found.failed:
+        print(f"{database.name}: pytest ended with {process.returncode}", flush=True)
+        found.failed += 1
+    return found
+
+
+def run_all(chosen: list[tuple[Database, list[str]]]) -> Iterator[Totals]:
+    """Run the databases, two at the same time where there is a core for each: the first beside the others."""
+    lanes = [chosen[:1], chosen[1:]] if (os.cpu_count() or 1) > 1 else [chosen]
+    with ThreadPoolExecutor(len(lanes)) as pool:
+        for found in pool.map(lambda lane: [run(*each) for each in lane], lanes):
+            yield from found
 
 
 def required() -> dict[str, str]:
@@ -222,7 +244,7 @@ def main() -> int:
         print(f"WEBHOOK_GUARD_REQUIRE names {name}: {why}")
     if missing:
         return 1
-    totals = Totals()
+    totals, chosen = Totals(), []
     for database in DATABASES:
         if options.only and database.name not in options.only:
             totals.left_out[database.name] = "not asked for"
@@ -230,7 +252,9 @@ def main() -> int:
             print(f"\n== {database.name} is left out: {why}", flush=True)
             totals.left_out[database.name] = why
         else:
-            run(database, ["--asking-the-database", *arguments] if totals.passed else arguments, totals)
+            chosen.append((database, ["--asking-the-database", *arguments] if chosen else arguments))
+    for found in run_all(chosen):
+        totals.merge(found)
     print(f"\n{totals.told()}")
     return 1 if totals.failed or not totals.passed else 0
 

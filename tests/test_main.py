@@ -18,9 +18,9 @@ def runs(monkeypatch):
     """Run nothing: what would run is listed, and passes."""
     asked = []
 
-    def run(database, arguments, totals):
+    def run(database, arguments):
         asked.append((database.name, arguments))
-        totals.passed += 1
+        return runner.Totals(passed=1)
 
     monkeypatch.setattr(runner, "run", run)
     monkeypatch.setattr(
@@ -53,7 +53,10 @@ def test_totals_name_what_ran_nowhere(tmp_path):
 def test_what_asks_nothing_of_the_database_runs_once(monkeypatch, runs):
     monkeypatch.setattr(runner, "DATABASES", [runner.DATABASES[0], runner.Database("postgres", "", lambda: "")])
     assert main(monkeypatch) == 0
-    assert runs == [("sqlite", ["-m", "not long"]), ("postgres", ["--asking-the-database", "-m", "not long"])]
+    assert sorted(runs, reverse=True) == [
+        ("sqlite", ["-m", "not long"]),
+        ("postgres", ["--asking-the-database", "-m", "not long"]),
+    ]
 
 
 def test_what_is_left_out_is_said(monkeypatch, runs, capsys):
@@ -89,3 +92,19 @@ def test_what_is_required_and_there_runs(monkeypatch, runs):
     monkeypatch.setenv("WEBHOOK_GUARD_REQUIRE", "chromium")
     assert main(monkeypatch) == 0
     assert len(runs) == 1
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+def test_totals_of_all_runs_are_added(monkeypatch, runs, capsys, cores):
+    databases = [runner.Database(name, "", lambda: "") for name in ("sqlite", "postgres", "mariadb")]
+    monkeypatch.setattr(runner, "DATABASES", databases)
+    monkeypatch.setattr(runner.os, "cpu_count", lambda: cores)
+    assert main(monkeypatch) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "3 passed, 0 failed, 0 skipped"
+    assert [name for name, _ in runs if name != "sqlite"] == ["postgres", "mariadb"]
+
+
+def test_a_run_that_breaks_off_is_a_failure(monkeypatch, capsys):
+    found = runner.run(runner.DATABASES[0], ["--no-such-option"])
+    assert (found.passed, found.failed) == (0, 1)
+    assert "sqlite   | " in capsys.readouterr().out
