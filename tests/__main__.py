@@ -1,8 +1,9 @@
 """Run the tests once on every database that can be had here: ``python -m tests [--only NAME] [pytest's arguments]``.
 
-What asks nothing of the database runs on the first one only. On two cores or more the first runs beside the others. SQLite always; PostgreSQL at ``TEST_POSTGRES_URL`` and
-MariaDB at ``TEST_MARIADB_URL`` where the driver is installed and the server answers. ``WEBHOOK_GUARD_REQUIRE``, a comma
-list of postgres, mariadb, pgbouncer, redis, rabbitmq and chromium, turns "left out" into "failed".
+What asks nothing of the database runs on the first one only; on two cores or more that one runs beside the others.
+SQLite always; PostgreSQL at ``TEST_POSTGRES_URL`` and MariaDB at ``TEST_MARIADB_URL`` where the driver is installed and
+the server answers. ``WEBHOOK_GUARD_REQUIRE``, a comma list of postgres, mariadb, pgbouncer, redis, rabbitmq and
+chromium, turns "left out" into "failed".
 """
 
 import argparse
