@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from django_webhook_guard import dispatchers, intake, processing
 from django_webhook_guard.conf import get_source
-from django_webhook_guard.dispatchers import waking, work
+from django_webhook_guard.dispatchers import engines, waking, work
 from django_webhook_guard.exceptions import GiveUp, RetryLater
 from django_webhook_guard.handlers import unregister
 from django_webhook_guard.models import WebhookAttempt, WebhookReceipt
@@ -442,6 +442,15 @@ def test_a_broker_that_does_not_answer_holds_nobody_up(awake, deferred, runs, mo
     assert told(awake("evt_2")) == (202, "accepted")
     assert time.monotonic() - start < 2
     assert len(woken) == 1
+
+
+def test_an_engine_that_cannot_be_imported_is_one_that_cannot_be_reached(awake, deferred, runs, monkeypatch):
+    monkeypatch.setitem(engines._MODULES, "celery", "no_such_module")
+    deferred(DISPATCHER="celery")
+    assert told(awake("evt_1")) == (202, "accepted")
+    WebhookReceipt.objects.update(due_at=at(-1))
+    waking._lines.clear()
+    assert sweep() == {"processed": 1}
 
 
 def test_calls_that_hang_do_not_pile_up(deferred, monkeypatch):

@@ -117,14 +117,14 @@ def wake(source: Source, receipt_id: int) -> bool:
 
 def _call(source: Source, receipt_id: int) -> tuple[Thread | None, BaseException | None]:
     """Call the engine; returns the thread that still hangs, and what went wrong."""
-    call = engines.call_for(source)
-    if engines.stays_here(source):
-        try:
-            call(receipt_id)
-        except Exception as error:
-            return None, error
-        return None, None
-    return _call_in_thread(call, receipt_id)
+    try:
+        call = engines.call_for(source)
+        if not engines.stays_here(source):
+            return _call_in_thread(call, receipt_id)
+        call(receipt_id)
+    except Exception as error:
+        return None, error
+    return None, None
 
 
 def _call_in_thread(call: Callable[[int], Any], receipt_id: int) -> tuple[Thread | None, BaseException | None]:
