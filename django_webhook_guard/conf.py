@@ -12,7 +12,7 @@ from django_webhook_guard.sources import SETTING, Configuration, Problem, Retent
 
 __all__ = [
     "Configuration", "Problem", "Retention", "Source", "UnknownSource", "configuration", "get_source",
-    "receipts_alias", "runnable_names", "source_of",
+    "names_of", "receipts_alias", "runnable_names", "source_of",
 ]  # fmt: skip
 
 
@@ -63,6 +63,14 @@ def source_of(stored: str) -> Source | None:
 def runnable_names() -> list[str]:
     """Return every stored source name that this process can run."""
     return [name for source in configuration().sources.values() for name in (source.name, *source.formerly)]
+
+
+def names_of(name: str) -> list[str]:
+    """Return the stored source names that ``name`` stands for: with a source's own name, its former ones, too."""
+    source = source_of(name)
+    if source is None:
+        return []
+    return [name] if name != source.name else [name, *source.formerly]
 
 
 def _forget(*, setting: str, **kwargs: Any) -> None:

@@ -22,6 +22,7 @@ from django_webhook_guard.handlers import Handler, awaited
 from django_webhook_guard.identity import digest
 from django_webhook_guard.leases import Lease
 from django_webhook_guard.models import WebhookEffect
+from django_webhook_guard.text import storable
 from django_webhook_guard.transactions import committed, durable, repeated
 
 handlers_logger = logging.getLogger("django_webhook_guard.handlers")
@@ -49,8 +50,8 @@ def once(
         ValueError: The name or the lifetime cannot be used.
     """
     lifetime = key_lifetime.total_seconds() if isinstance(key_lifetime, timedelta) else key_lifetime
-    if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME:
-        raise ValueError(f"event.once(): the name must be a text of 1 to {MAX_NAME} characters.")
+    if not isinstance(name, str) or not name or storable(name, MAX_NAME) != name:
+        raise ValueError(f"event.once(): the name must be a text of 1 to {MAX_NAME} characters, without NUL.")
     if isinstance(lifetime, bool) or not isinstance(lifetime, int | float) or not lifetime > 0:
         raise ValueError(f"event.once({name!r}): key_lifetime={key_lifetime!r}; give positive seconds.")
     effect = repeated(lambda: _begin(lease, handler, name, lifetime))

@@ -293,16 +293,25 @@ def named(source: str, names: Iterable[str]) -> dict[str, Handler]:
 def owed(source: str, event_type: str, names: Iterable[str]) -> list[Handler]:
     """Return the handlers that a receipt waits for or has run, in order: those that match, then those it kept.
 
+    A receipt keeps the names that were in use when it came. While a handler is being renamed, processes with the new
+    name mark it under the kept one; and a process that does not know a kept name, which may be that of a handler
+    that it knows otherwise, runs no handler that the receipt does not keep.
+
     Args:
         source: The name of the source that runs it.
         event_type: The type.
         names: The names that the receipt keeps.
     """
+    kept = tuple(names)
     handlers = {handler.name: handler for handler in wanted(source, event_type)}
-    others = [name for name in names if name not in handlers]
-    for handler in named(source, others).values() if others else ():
+    others = [name for name in kept if name not in handlers]
+    if not others:
+        return list(handlers.values())
+    known = named(source, others)
+    for handler in known.values():
         handlers.setdefault(handler.name, handler)
-    return list(handlers.values())
+    found = [handler.known_as(kept) for handler in handlers.values()]
+    return found if len(known) == len(others) else [handler for handler in found if handler.name in kept]
 
 
 def marks(

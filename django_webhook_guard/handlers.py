@@ -1,7 +1,7 @@
 """The registry of business work."""
 
-from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -67,6 +67,13 @@ class Handler:
     def names(self) -> tuple[str, ...]:
         """The name and the former ones."""
         return (self.name, *self.formerly)
+
+    def known_as(self, kept: Sequence[str]) -> "Handler":
+        """Return the handler under the first of its names that a receipt keeps, or as it is where it keeps none."""
+        name = next((each for each in self.names if each in kept), self.name)
+        if name == self.name:
+            return self
+        return replace(self, name=name, formerly=tuple(each for each in self.names if each != name))
 
     def call(self, event: Any) -> Any:
         """Run the function; what it leaves to be awaited, on an event loop of its own."""

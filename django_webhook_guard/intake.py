@@ -382,7 +382,7 @@ def accepted(row: Row, *, wake: bool, new: bool = False) -> Claim:
 def _pushed(arrival: Arrival, row: Row) -> bool:
     """Tell whether this delivery is the one of many that wakes a worker for what is overdue."""
     with committed(arrival.using):
-        return statements.push(arrival.using, row, WOKEN_FOR)
+        return statements.push(arrival.using, row, row.rewake)
 
 
 def _answer_closed(arrival: Arrival, row: Row) -> Claim:

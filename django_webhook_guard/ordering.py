@@ -15,7 +15,7 @@ from django_webhook_guard.leases import Lease
 from django_webhook_guard.locators import MISSING, Body, single
 from django_webhook_guard.models import WebhookVersion
 from django_webhook_guard.text import storable
-from django_webhook_guard.transactions import is_unique_violation
+from django_webhook_guard.transactions import Conflict, is_unique_violation
 
 #: How often a mark that somebody else writes at the same moment is looked at again.
 LOOKS = 5
@@ -96,17 +96,21 @@ def advance(using: str, version: Version, *, strict: bool) -> bool:
         Whether the event may take effect: False where a newer version was seen.
 
     Raises:
+        Conflict: The transaction must begin again to see the mark.
         ValueError: Numbers and times are mixed for this object.
     """
     rows = WebhookVersion.objects.using(using)
     for _ in range(LOOKS):
-        if rows.advance(version.digests, version.kind, version.number, version.fingerprint, strict=strict):
+        moved = rows.advance(version.digests, version.kind, version.number, version.fingerprint, strict=strict)
+        if moved == len(version.digests):
             return True
-        mark = rows.locked(version.digests)
-        if mark is not None:
+        marks = list(rows.locked(version.digests))
+        for mark in marks:
             if mark.kind != version.kind:
                 raise ValueError(f"Versions of {version.object_key!r} are {mark.kind}s so far, now a {version.kind}.")
-            return mark.fingerprint == version.fingerprint
+        if marks:
+            # What did not move is newer, or this event's own.
+            return all(mark.fingerprint == version.fingerprint for mark in marks)
         try:
             with transaction.atomic(using=using):
                 rows.first_seen(
@@ -119,7 +123,7 @@ def advance(using: str, version: Version, *, strict: bool) -> bool:
                 raise
             continue
         return True
-    raise RuntimeError(f"The mark of {version.object_key!r} changes too fast to be read.")
+    raise Conflict(f"The mark of {version.object_key!r} is not visible to this transaction, or changes too fast.")
 
 
 def is_stale(handler: Handler, event: WebhookEvent) -> bool:

@@ -44,6 +44,8 @@ handlers_logger = logging.getLogger("django_webhook_guard.handlers")
 
 #: How often an atomic handler's transaction is repeated after a deadlock, serialization failure or SQLite lock.
 HANDLER_REPEATS = 3
+#: The shortest wait until a next attempt, in seconds: ``RetryLater(0)`` must not keep a worker busy with one event.
+MIN_WAIT = 1
 #: The longest wait until a next attempt, in seconds: what is further away no database can add to its clock.
 MAX_WAIT = 3_650 * 86_400
 
@@ -240,21 +242,36 @@ def _run_outside(lease: Lease, running: HandlerRun, event: WebhookEvent, progres
     handler, result = running.handler, None
     try:
         result = _call(handler, event)
-        if running.unknown is not None:
-            raise running.unknown  # whatever the handler made of it
     except LeaseLost:
         raise
     except Exception as error:
+        if running.unknown is not None:
+            raise running.unknown from error
         if not running.committed:
             raise
         _afterthought(lease, handler, error, progress)
+    if running.unknown is not None:
+        raise running.unknown  # whatever the handler made of it
     text, reply = kept(lease, result), progress.reply_in(result)
     if not running.committed:
         repeated(lambda: leases.checkpoint(lease, handler, "done", text, reply))
-    elif text:
-        _set_result(lease, running, text)
+    else:
+        if reply is not None:
+            _keep_reply(lease, reply)
+        if text:
+            _set_result(lease, running, text)
     progress.reply = progress.reply or reply
     progress.marks[handler.name] = "done"
+
+
+def _keep_reply(lease: Lease, reply: Reply) -> None:
+    """Keep what a handler answers whose own transaction has ended, so that it outlives this process."""
+
+    def keep() -> None:
+        with committed(lease.using):
+            leases.fence(lease, reply)
+
+    repeated(keep)
 
 
 def _set_result(lease: Lease, running: HandlerRun, text: str) -> None:
@@ -398,7 +415,7 @@ def _fail(lease: Lease, progress: _Progress, missing: list[str]) -> Run:
     if excused:
         # Attempts that do not count give no backoff: without after=, wait as long as it has taken so far.
         wait = max(asked) if asked else max(wait, min(lease.budget_age, policy.max_delay))
-    wait = min(wait, MAX_WAIT)
+    wait = min(max(wait, MIN_WAIT), MAX_WAIT)
     if not statements.fail(
         lease.using, lease.receipt_id, lease.attempt,
         wait=wait, reason="retry_later" if excused else "", excuse=excused, reply=progress.kept_reply,

@@ -11,7 +11,7 @@ from django_webhook_guard import effects, leases, ordering
 from django_webhook_guard.exceptions import EffectUnknown
 from django_webhook_guard.handlers import Handler
 from django_webhook_guard.leases import Lease
-from django_webhook_guard.transactions import committed, durable
+from django_webhook_guard.transactions import committed, durable, repeated
 
 
 class HandlerRun:
@@ -50,8 +50,10 @@ class HandlerRun:
 
     @contextmanager
     def atomic(self) -> Iterator[None]:
-        """See ``WebhookEvent.atomic``."""
+        """See ``WebhookEvent.atomic``; refused where an effect's outcome is unknown, which a commit would hide."""
         self._only_outside("event.atomic()")
+        if self.unknown is not None:
+            raise self.unknown
         using, complete = self.using, False
         self._inside = True
         try:
@@ -73,8 +75,14 @@ class HandlerRun:
         mark = ordering.version_of(self.lease, self.handler, tenant, object_key, version)
         if self.handler.atomic or self._inside:
             return ordering.advance(self.using, mark, strict=strict)
-        with durable(self.using):
-            return ordering.advance(self.using, mark, strict=strict)
+
+        def advance() -> bool:
+            with durable(self.using):
+                if self.using == self.lease.using:
+                    leases.fence(self.lease)  # a run that is over moves no mark
+                return ordering.advance(self.using, mark, strict=strict)
+
+        return repeated(advance)
 
     def renew(self) -> None:
         """See ``WebhookEvent.renew``."""

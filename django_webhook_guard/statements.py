@@ -21,6 +21,10 @@ from django_webhook_guard.identity import digest
 from django_webhook_guard.models import WebhookBatch, WebhookCheckpoint, WebhookReceipt, WebhookSeen
 from django_webhook_guard.transactions import is_unique_violation
 
+#: The shortest and longest wait until another worker is woken for a receipt, in seconds.
+REWAKE = 60.0
+MAX_REWAKE = 3600.0
+
 
 @dataclass(frozen=True, kw_only=True)
 class NewReceipt:
@@ -120,6 +124,11 @@ class Row:
     def at_rest(self) -> bool:
         """Whether nobody owed it a run, so that its budget of attempts begins with the next one."""
         return self.status in ("ignored", "quarantined")
+
+    @property
+    def rewake(self) -> float:
+        """Seconds until a worker is woken again: twice as long each time, for the message may wait in a long queue."""
+        return min(max(REWAKE, self.budget_age), MAX_REWAKE)
 
     @property
     def overdue(self) -> bool:

@@ -6,25 +6,24 @@ Any number of sweepers may run at once: one conditional UPDATE decides who runs,
 import logging
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Protocol
+from itertools import count
+from typing import Literal, Protocol
 
 from django.db import DatabaseError, Error, InterfaceError, close_old_connections, connections, reset_queries
 
 from django_webhook_guard import dispatchers, processing, statements
-from django_webhook_guard.conf import receipts_alias, runnable_names, source_of
+from django_webhook_guard.conf import names_of, receipts_alias, runnable_names, source_of
 from django_webhook_guard.models import WebhookReceipt
 from django_webhook_guard.processing import Run
 from django_webhook_guard.sources import Source
-from django_webhook_guard.transactions import committed, repeated
+from django_webhook_guard.transactions import committed, is_connection_lost, repeated
 
 logger = logging.getLogger("django_webhook_guard")
 
 #: Seconds until a receipt is tried again that could not even be leased.
 POSTPONED = 60
-#: Seconds until a receipt is looked at again for which a worker was woken.
-REWAKE = 60
 #: Seconds that ``forever`` waits while nothing is due, and after an error of the database.
 IDLE = 1.0
 AFTER_ERROR = 5.0
@@ -59,11 +58,13 @@ def sweep(
     Returns:
         How many runs ended in which status; ``woken``: for how many a worker was woken; ``postponed``: how many
         could not be run; ``elsewhere``: how many another process was faster with.
+
+    Raises:
+        django.db.Error: The database is away.
     """
     using = receipts_alias()
-    names = runnable_names() if source is None else _names_of(source)
-    due = WebhookReceipt.objects.using(using).due().filter(source__in=names)
-    rest = list(due.values_list("pk", "source")[:batch])[::-1]
+    names = runnable_names() if source is None else names_of(source)
+    rest = _due(using, names, batch)[::-1]
     counts: Counter[str] = Counter()
     while rest and (stop is None or not stop.is_set()):
         receipt_id, stored = rest.pop()
@@ -74,6 +75,31 @@ def sweep(
     return counts
 
 
+def sweep_all(*, batch: int = 100, source: str | None = None, report: Report | None = None) -> Counter[str]:
+    """Make passes until one finds less than it may take: what piled up is brought by one call.
+
+    A receipt that becomes due again meanwhile is not waited for.
+
+    Args:
+        batch: How many receipts a pass looks at.
+        source: Only this source's.
+        report: Called with number and end of each run.
+
+    Returns:
+        The sum of all passes, as ``sweep`` gives it.
+
+    Raises:
+        django.db.Error: The database is away.
+    """
+    totals: Counter[str] = Counter()
+    for _ in range(_due_now(source) // batch + 1):
+        counts = sweep(batch=batch, source=source, report=report)
+        totals += counts
+        if counts.total() < batch:
+            break
+    return totals
+
+
 def handed_over(receipt_id: int) -> bool | None:
     """Leave a receipt that was made due to the workers of its source, where it is deferred.
 
@@ -81,23 +107,49 @@ def handed_over(receipt_id: int) -> bool | None:
         receipt_id: The receipt.
 
     Returns:
-        Whether a worker was woken for it; None where the source is not deferred, so that it may be run here.
+        Whether a worker was woken for it, by this call or another; None where the source is not deferred, so that
+        it may be run here.
     """
     using = receipts_alias()
     row = statements.read_by_id(using, receipt_id)
     source = source_of(row.source) if row is not None else None
     if source is None or not source.deferred:
         return None
-    return _woken(using, receipt_id)
+    return _woken(using, receipt_id) != "here"
+
+
+def _due(using: str, names: Sequence[str], batch: int) -> list[tuple[int, str]]:
+    """Return numbers and stored sources of receipts that are due.
+
+    Names are compared here once more: MariaDB's comparison makes no difference between ``Shop`` and ``shop``, and
+    another project's receipts would stand in front of ours for ever.
+    """
+    rows = WebhookReceipt.objects.using(using).due().filter(source__in=names).values_list("pk", "source")
+    found: list[tuple[int, str]] = []
+    for start in count(0, batch):
+        page = list(rows[start : start + batch])
+        found += [(pk, stored) for pk, stored in page if stored in names]
+        if len(page) < batch or len(found) >= batch:
+            return found[:batch]
+    raise AssertionError("unreachable")
+
+
+def _due_now(source: str | None) -> int:
+    names = runnable_names() if source is None else names_of(source)
+    return WebhookReceipt.objects.using(receipts_alias()).due().filter(source__in=names).count()
 
 
 def _bring(using: str, receipt_id: int, source: Source | None, report: Report | None) -> str:
     """Run a receipt, or wake a worker for it; returns how it ended, in a word."""
     try:
-        if source is not None and dispatchers.ready(source) and _woken(using, receipt_id):
-            return "woken"
+        if source is not None and dispatchers.ready(source):
+            told = _woken(using, receipt_id)
+            if told != "here":
+                return told
         run = processing.run(receipt_id, "sweeper")
     except Exception as error:
+        if is_connection_lost(error):
+            raise
         logger.error("webhook receipt %s could not be run: %s", receipt_id, type(error).__name__)
         _postpone(using, receipt_id)
         return "postponed"
@@ -108,34 +160,34 @@ def _bring(using: str, receipt_id: int, source: Source | None, report: Report | 
     return run.status
 
 
-def _woken(using: str, receipt_id: int) -> bool:
-    """Wake a worker where the source has one; False where this process must run the receipt itself."""
+def _woken(using: str, receipt_id: int) -> Literal["woken", "elsewhere", "here"]:
+    """Wake a worker where the source has one.
+
+    Returns:
+        ``woken``; ``elsewhere``: somebody else has woken one, or runs it, so that it must be left alone; ``here``:
+        nobody can be woken, so that this process must run it.
+    """
     row = statements.read_by_id(using, receipt_id)
     source = source_of(row.source) if row is not None else None
-    if row is None or source is None or not dispatchers.ready(source):
-        return False
+    if row is None or source is None or not row.overdue or row.leased:
+        return "elsewhere"
     spent = row.status == "processing" and row.used >= source.retry.max_attempts
-    if not row.overdue or row.leased or spent:
-        return False
+    if spent or not dispatchers.ready(source):
+        return "here"
 
     def push() -> bool:
         with committed(using):
-            return statements.push(using, row, REWAKE)
+            return statements.push(using, row, row.rewake)
 
-    return repeated(push) and dispatchers.wake(source, receipt_id)
+    if not repeated(push):
+        return "elsewhere"
+    return "woken" if dispatchers.wake(source, receipt_id) else "here"
 
 
 def _postpone(using: str, receipt_id: int) -> None:
     """Let others go first at the next pass: what fails before its lease would be the oldest for ever."""
     with suppress(Error), committed(using):
         statements.postpone(using, receipt_id, POSTPONED)
-
-
-def _names_of(name: str) -> list[str]:
-    source = source_of(name)
-    if source is None:
-        return []
-    return [name] if name != source.name else [name, *source.formerly]
 
 
 def forever(

@@ -7,7 +7,7 @@ see a receipt, and what is left for after the commit is not done. ``run_due`` ru
 from collections import Counter
 
 from django_webhook_guard import processing
-from django_webhook_guard.conf import receipts_alias, runnable_names
+from django_webhook_guard.conf import names_of, receipts_alias, runnable_names
 from django_webhook_guard.models import WebhookReceipt
 
 __all__ = ["run_due"]
@@ -22,17 +22,17 @@ def run_due(*, source: str | None = None, retries: bool = False) -> Counter[str]
     Receipts that a handler causes to arrive are run as well.
 
     Args:
-        source: Only this source's.
+        source: Only this source's, those under its former names included.
         retries: Whether failed receipts run again now, once each, however long their backoff is.
 
     Returns:
-        How many runs ended in which status: ``{"processed": 2, "failed": 1}``.
+        How many runs ended in which status: ``{"processed": 2, "failed": 1}``; ``left``: another process was faster.
 
     Raises:
         RuntimeError: There is no end to it.
     """
     using = receipts_alias()
-    names = runnable_names() if source is None else [source]
+    names = runnable_names() if source is None else names_of(source)
     rows = WebhookReceipt.objects.using(using).filter(source__in=names).order_by("received_at", "pk")
     counts: Counter[str] = Counter()
     if retries:
@@ -43,7 +43,10 @@ def run_due(*, source: str | None = None, retries: bool = False) -> Counter[str]
         waiting = rows.received().values_list("pk", flat=True).first()
         if waiting is None:
             return counts
-        counts[_run(waiting)] += 1
+        ended = _run(waiting)
+        counts[ended] += 1
+        if ended == "left":
+            return counts
     raise RuntimeError(f"run_due() has run {MAX_RUNS} receipts, and there are more: a handler makes new ones.")
 
 

@@ -38,11 +38,15 @@ def is_unique_violation(error: IntegrityError) -> bool:
     )
 
 
+class Conflict(OperationalError):
+    """A transaction cannot see what another one has written, and must begin again."""
+
+
 def is_conflict(error: BaseException) -> bool:
     """Tell whether a transaction lost against another (deadlock, serialization failure) and may be repeated."""
-    return isinstance(error, DatabaseError) and (
-        _sqlstate(error) in _PG_CONFLICTS or _mysql_code(error) in _MYSQL_CONFLICTS
-    )
+    if not isinstance(error, DatabaseError):
+        return False
+    return isinstance(error, Conflict) or _sqlstate(error) in _PG_CONFLICTS or _mysql_code(error) in _MYSQL_CONFLICTS
 
 
 def is_lock_timeout(error: BaseException) -> bool:

@@ -675,10 +675,10 @@ def test_the_plan_says_what_a_retry_will_do(operator, pay, handler):
     insert_checkpoint("default", receipt.fingerprint, "mail", "gave_up", "", 1)
     insert_checkpoint("default", receipt.fingerprint, "pay", "done", "paid 1", 1)
     plan = operator.get(page_of(receipt)).context["plan"]
-    assert (plan.runs, plan.stays, plan.unknown) == (["mail", "book"], ["pay"], ["gone"])
+    assert (plan.runs, plan.stays, plan.unknown) == (["mail", "booked"], ["pay"], ["gone"])
     page = operator.get(page_of(receipt)).content.decode()
     for text in (
-        "<code>mail</code></bdi> runs", "<code>book</code></bdi> runs",
+        "<code>mail</code></bdi> runs", "<code>booked</code></bdi> runs",
         "<code>pay</code></bdi> is done and does not run again",
         "<code>gone</code></bdi> is not known to this process", "paid 1",
     ):  # fmt: skip

@@ -7,7 +7,7 @@ import pytest
 from django.db import connection, transaction
 from django.utils import timezone
 
-from django_webhook_guard import dispatchers, intake, processing
+from django_webhook_guard import dispatchers, intake, processing, statements
 from django_webhook_guard.conf import get_source
 from django_webhook_guard.dispatchers import engines, waking, work
 from django_webhook_guard.exceptions import GiveUp, RetryLater
@@ -458,8 +458,8 @@ def test_calls_that_hang_do_not_pile_up(deferred, monkeypatch):
     monkeypatch.setattr(waking, "PAUSE", -1)
     deferred(DISPATCHER="tests.test_deferred.hanging")
     source = get_source("stripe")
-    assert not any(dispatchers.wake(source, number) for number in range(20))
-    assert len(woken) == waking.HANGING
+    assert not any(dispatchers.wake(source, number) for number in range(waking.CALLS + 4))
+    assert len(woken) == waking.CALLS
 
 
 # -- what a worker needs -----------------------------------------------------------------------------------------------
@@ -501,3 +501,55 @@ def test_a_zombie_of_a_worker_cannot_commit(deferred, handler, post):
 
 def test_woken_for_is_shorter_than_a_lease():
     assert intake.WOKEN_FOR <= 60
+
+
+def test_what_another_sweeper_woke_a_worker_for_does_not_run_here(awake, runs, monkeypatch):
+    awake()
+    WebhookReceipt.objects.update(due_at=at(-1))
+    monkeypatch.setattr(statements, "push", lambda *_: False)
+    assert sweep() == {"elsewhere": 1}
+    assert runs == []
+
+
+def test_a_receipt_that_was_pushed_meanwhile_does_not_run_here(awake, runs, monkeypatch):
+    awake()
+    WebhookReceipt.objects.update(due_at=at(-1))
+    read = statements.read_by_id
+
+    def late(using, receipt_id):
+        WebhookReceipt.objects.update(due_at=at(60))
+        return read(using, receipt_id)
+
+    monkeypatch.setattr(statements, "read_by_id", late)
+    assert sweep() == {"elsewhere": 1}
+    assert runs == []
+
+
+@pytest.mark.parametrize(("age", "wait"), [(1, 60), (61, 61), (1000, 1000), (9000, 3600)])
+def test_messages_that_wait_in_a_long_queue_are_not_sent_again_and_again(awake, runs, age, wait):
+    awake()
+    WebhookReceipt.objects.update(due_at=at(-1), budget_from=at(-age))
+    assert sweep() == {"woken": 1}
+    assert wait - 2 < (receipt().due_at - timezone.now()).total_seconds() <= wait + 2
+
+
+class DatabaseBackend:
+    """Named as those are that insert a row."""
+
+
+class OwnDatabaseBackend(DatabaseBackend):
+    pass
+
+
+class BrokerBackend:
+    pass
+
+
+@pytest.mark.parametrize(
+    ("backend", "stays"), [(DatabaseBackend, True), (OwnDatabaseBackend, True), (BrokerBackend, False)]
+)
+def test_a_tasks_backend_that_asks_a_server_is_not_waited_for(deferred, monkeypatch, backend, stays):
+    django_tasks = pytest.importorskip("django_webhook_guard.dispatchers.django_tasks")
+    deferred(DISPATCHER="tasks")
+    monkeypatch.setattr(type(django_tasks.run_receipt), "get_backend", lambda task: backend())
+    assert engines.stays_here(get_source("stripe")) is stays

@@ -1,17 +1,28 @@
 """``event.once`` and ``event.atomic``: outside effects whose outcome a later attempt must know."""
 
+import time
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from threading import Thread
 from uuid import UUID
 
 import pytest
-from django.db import transaction
+from django.db import OperationalError, connection, transaction
 from django.utils import timezone
 
 from django_webhook_guard import operations, processing
 from django_webhook_guard.conf import get_source
-from django_webhook_guard.events import WebhookEvent
-from django_webhook_guard.exceptions import EffectUnknown, LeaseLost, NotDone, RetryLater, Skip, WebhookGuardError
+from django_webhook_guard.events import Reply, WebhookEvent
+from django_webhook_guard.exceptions import (
+    EffectUnknown,
+    GiveUp,
+    LeaseLost,
+    NotDone,
+    RetryLater,
+    Skip,
+    WebhookGuardError,
+)
 from django_webhook_guard.handlers import unregister
 from django_webhook_guard.models import WebhookAttempt, WebhookCheckpoint, WebhookEffect, WebhookReceipt
 from tests.project.models import Effect
@@ -526,3 +537,93 @@ def test_a_lost_lease_cannot_be_renewed(handler, post):
 def test_errors_of_the_ledger_are_in_one_tree():
     assert issubclass(EffectUnknown, WebhookGuardError)
     assert issubclass(NotDone, WebhookGuardError)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [RetryLater(5), Skip(), GiveUp(), ValueError("and then"), ExceptionGroup("both", [ValueError()]), None],
+    ids=lambda error: type(error).__name__,
+)
+def test_an_unknown_outcome_wins_over_whatever_the_handler_makes_of_it(handler, post, payments, error):
+    def work(event):
+        try:
+            event.once("charge", payments.charge, key_lifetime=0.001)
+        except EffectUnknown:
+            if error is not None:
+                raise error from None
+
+    payments.errors = [ConnectionResetError()]
+    handler("stripe", "*", name="h", atomic=False)(work)
+    deliver(post)
+    time.sleep(0.05)
+    again()
+    assert (receipt().status, receipt().reason) == ("dead", "effect_unknown")
+    assert len(payments.keys) == 1
+
+
+def test_a_block_cannot_hide_an_unknown_outcome(handler, post, payments):
+    def work(event):
+        with suppress(EffectUnknown):
+            event.once("charge", payments.charge, key_lifetime=0.001)
+        with event.atomic():
+            Effect.objects.create(name="booked")
+
+    payments.errors = [ConnectionResetError()]
+    handler("stripe", "*", name="h", atomic=False)(work)
+    deliver(post)
+    time.sleep(0.05)
+    again()
+    assert (receipt().status, receipt().reason) == ("dead", "effect_unknown")
+    assert not Effect.objects.exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_late_result_waits_for_the_attempt_that_looks_at_the_row(charging, post, payments):
+    """Else the new attempt would take the call for one that never came back."""
+    if connection.vendor == "sqlite":
+        pytest.skip("one writer at a time: nobody else can write meanwhile")
+    payments.errors = [ConnectionResetError()]
+    charging()
+    deliver(post)
+    late = effect()
+    ends = []
+
+    def write():
+        WebhookEffect.objects.done(late, '"late"')
+        ends.append(time.monotonic())
+        connection.close()
+
+    thread = Thread(target=write)
+    with transaction.atomic():
+        row = WebhookEffect.objects.of([late.digest])
+        thread.start()
+        thread.join(0.3)
+        row.begin_again(lifetime=60, next_key="new", attempt=2)
+        assert (row.state, ends) == ("started", [])
+    thread.join(10)
+    assert (effect().state, effect().result) == ("done", '"late"')
+
+
+def test_what_a_handler_answers_after_its_block_is_kept_at_once(handler, post, monkeypatch):
+    def work(event):
+        with event.atomic():
+            Effect.objects.create(name="booked")
+        return Reply("thanks")
+
+    handler("stripe", "*", name="h", atomic=False)(work)
+    monkeypatch.setattr(processing, "_finish", lambda *_: (_ for _ in ()).throw(OperationalError("away")))
+    deliver(post)
+    assert Reply.of(receipt().reply) == Reply(b"thanks")
+
+
+def test_results_of_handlers_whose_names_differ_in_case_are_kept_apart(handler, post):
+    for name in ("Book", "book"):
+
+        def work(event, name=name):
+            with event.atomic():
+                pass
+            return name
+
+        handler("stripe", "*", name=name, atomic=False)(work)
+    deliver(post)
+    assert dict(WebhookCheckpoint.objects.values_list("handler", "result")) == {"Book": "Book", "book": "book"}

@@ -148,7 +148,8 @@ def test_a_demo_that_is_terminated_stops_its_server(anywhere, live):
         read_until(process.stdout, "Sending")
         process.send_signal(signal.SIGTERM)
         rest, _ = process.communicate(timeout=30)
-    assert (process.returncode, rest.strip().splitlines()[-1]) == (0, "Stopped.")
+    # Python may add a word about an object that the interrupt left half made.
+    assert (process.returncode, "Stopped." in rest.splitlines()) == (0, True)
     assert is_free(port)
 
 

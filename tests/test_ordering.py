@@ -8,10 +8,11 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import connection, connections
 from django.utils import timezone
 
-from django_webhook_guard import processing
+from django_webhook_guard import ordering, processing
 from django_webhook_guard.exceptions import GiveUp, RetryLater
 from django_webhook_guard.handlers import unregister, webhook_handler
 from django_webhook_guard.models import WebhookAttempt, WebhookCheckpoint, WebhookReceipt, WebhookVersion
+from django_webhook_guard.transactions import Conflict
 from tests.project.models import Effect
 
 pytestmark = pytest.mark.django_db
@@ -309,3 +310,44 @@ def test_an_error_of_fetch_is_the_handlers(handler, post, error, decision):
     handler("stripe", "*", name="h", fetch=fetch)(lambda event: Effect.objects.create(name="x"))
     assert post("stripe", {"id": "evt_1", "type": "x"}).json()["status"] == decision
     assert not Effect.objects.exists()
+
+
+@pytest.mark.parametrize("atomic", [True, False])
+def test_a_mark_that_is_not_visible_yet_begins_the_transaction_anew(handler, deliver, monkeypatch, atomic):
+    advance, calls = ordering.advance, []
+
+    def blind(*arguments, **options):
+        calls.append(1)
+        if len(calls) == 1:
+            raise Conflict("not visible")
+        return advance(*arguments, **options)
+
+    monkeypatch.setattr(ordering, "advance", blind)
+    handler("stripe", "*", name="h", atomic=atomic)(latest)
+    assert deliver("evt_1", 7).status_code == 200
+    assert (effects(), len(calls)) == (["7"], 2)
+
+
+def test_an_object_with_a_mark_under_each_name_goes_by_the_newest(handler, deliver):
+    """While a handler is being renamed, old processes make marks under the old name, new ones under the new."""
+    for name in ("old", "new"):
+        handler("stripe", "*", name=name)(work := lambda event: latest(event))
+        deliver(f"evt_{name}", 3 if name == "old" else 9)
+        unregister(work)
+    assert WebhookVersion.objects.count() == 2
+    handler("stripe", "*", name="new", formerly="old")(latest)
+    for number, version in enumerate([5, 9, 10, 9]):
+        deliver(f"evt_{number}", version)
+    assert effects() == ["3", "9", "9", "10"]
+    assert set(WebhookVersion.objects.values_list("version", flat=True)) == {10}
+
+
+def test_a_run_that_is_over_moves_no_mark(handler, deliver):
+    def overtaken(event):
+        if event.attempt == 1:
+            WebhookReceipt.objects.update(attempts=5)
+        latest(event)
+
+    handler("stripe", "*", name="h", atomic=False)(overtaken)
+    deliver("evt_1", 7)
+    assert (effects(), WebhookVersion.objects.count()) == ([], 0)

@@ -326,7 +326,10 @@ def test_retry_later_without_a_time_waits_as_long_as_it_has_taken_so_far(post, s
 def test_retry_later_does_not_run_out_of_attempts_but_of_age(post, scripted, sources):
     sources(stripe={"RETRY": {"max_attempts": 2}})
     scripted(*[RetryLater(0) for _ in range(5)])
-    assert {answer(post("stripe", EVENT)) for _ in range(4)} == {(503, "retry_later")}
+    for _ in range(4):
+        assert answer(post("stripe", EVENT)) == (503, "retry_later")
+        assert answer(post("stripe", EVENT)) == (503, "busy")  # a second's rest, even after RetryLater(0)
+        WebhookReceipt.objects.update(due_at=timezone.now())
     WebhookReceipt.objects.update(budget_from=timezone.now() - timedelta(days=4))
     assert answer(post("stripe", EVENT)) == (500, "failed")
     assert (receipt().status, receipt().reason) == ("dead", "exhausted")
@@ -948,3 +951,55 @@ def test_a_later_run_gets_the_same_event(post, handler):
     assert [getattr(first, name) for name in names.split()] == [getattr(second, name) for name in names.split()]
     assert first.data == second.data
     assert abs(first.received_at - second.received_at) < timedelta(milliseconds=1)
+
+
+@pytest.fixture
+def renaming(handler):
+    """A deploy that renames the handler ``old`` to ``new``, beside a handler that fails until the end."""
+    runs, failing = [], [True]
+
+    def work(event):
+        runs.append(event.attempt)
+
+    def flaky(event):
+        if failing:
+            raise ValueError
+
+    def become(name):
+        unregister(work)
+        handler("stripe", "*", name=name, formerly="old" if name == "new" else ())(work)
+
+    handler("stripe", "*", name="flaky")(flaky)
+    become.runs, become.failing = runs, failing
+    return become
+
+
+@pytest.mark.parametrize("order", ["old new old new", "new old new old", "new old old new", "old new new old new"])
+def test_while_a_deploy_renames_a_handler_it_runs_once(post, renaming, order):
+    """Whichever process has the next attempt: a worker, or a web process that takes over with a redelivery."""
+    for number, name in enumerate(order.split()):
+        renaming(name)
+        if number % 2:
+            post("stripe", EVENT)
+        else:
+            WebhookReceipt.objects.update(due_at=timezone.now())
+            post("stripe", EVENT) if not number else processing.run(receipt().pk, "sweeper")
+        WebhookReceipt.objects.update(due_at=timezone.now())
+    renaming.failing.clear()
+    renaming("new")
+    processing.run(receipt().pk, "sweeper")
+    assert receipt().status == "processed"
+    assert len(renaming.runs) == 1
+
+
+def test_a_process_that_does_not_know_a_kept_name_runs_no_other_handler_that_the_receipt_does_not_keep(post, handler):
+    runs = []
+    handler("stripe", "*", name="new")(work := lambda event: runs.append(1) or 1 / 0)
+    post("stripe", EVENT)
+    unregister(work)
+    handler("stripe", "*", name="old")(lambda event: runs.append("doubled"))
+    WebhookReceipt.objects.update(due_at=timezone.now())
+    assert processing.run(receipt().pk, "sweeper").status == "failed"
+    assert runs == [1]
+    assert receipt().handlers == ["new"]
+    assert "no handler here for new" in WebhookAttempt.objects.latest("pk").message

@@ -2,12 +2,12 @@ from datetime import timedelta
 from threading import Barrier, Thread
 
 import pytest
-from django.db import InterfaceError, connection, connections, transaction
+from django.db import DataError, InterfaceError, connection, connections, transaction
 from django.utils import timezone
 
 from django_webhook_guard import processing, statements
 from django_webhook_guard.models import WebhookReceipt
-from django_webhook_guard.sweeper import sweep
+from django_webhook_guard.sweeper import sweep, sweep_all
 from tests import senders
 from tests.project.models import Effect
 
@@ -122,7 +122,7 @@ def test_one_receipt_that_cannot_run_does_not_stop_the_others(due, monkeypatch):
 
     def sometimes(receipt_id, trigger):
         if receipt_id == first:
-            raise InterfaceError("connection already closed")
+            raise DataError("a value that this row cannot hold")
         return run(receipt_id, trigger)
 
     monkeypatch.setattr(processing, "run", sometimes)
@@ -196,3 +196,32 @@ def test_what_cannot_even_be_leased_lets_others_go_first(due, monkeypatch):
     WebhookReceipt.objects.filter(pk=first).update(due_at=at(-600))
     assert [dict(sweep(batch=1)) for _ in range(3)] == [{"postponed": 1}, {"processed": 1}, {"processed": 1}]
     assert WebhookReceipt.objects.get(pk=first).due_at > at(50)
+
+
+def test_a_database_that_goes_away_ends_the_pass(due, monkeypatch):
+    due(3)
+    tried = []
+
+    def cut(receipt_id, trigger):
+        tried.append(receipt_id)
+        raise InterfaceError("connection already closed")
+
+    monkeypatch.setattr(processing, "run", cut)
+    with pytest.raises(InterfaceError):
+        sweep()
+    assert len(tried) == 1
+
+
+def test_what_piled_up_is_brought_by_one_call_and_what_comes_back_is_not_waited_for(due, handler, monkeypatch):
+    due(5)
+    monkeypatch.setattr(processing, "run", lambda *_: processing.Run(decision="failed", status="failed"))
+    assert sweep_all(batch=2) == {"failed": 6}  # they stay due: three passes for five, and no fourth
+
+
+def test_receipts_of_another_projects_source_do_not_stand_in_front(due):
+    """MariaDB's comparison of text finds them, too."""
+    due(3)
+    oldest = list(WebhookReceipt.objects.order_by("due_at").values_list("pk", flat=True)[:2])
+    WebhookReceipt.objects.filter(pk__in=oldest).update(source="STRIPE")
+    assert sweep(batch=1) == {"processed": 1}
+    assert sweep(batch=1) == {}

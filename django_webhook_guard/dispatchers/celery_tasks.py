@@ -25,6 +25,6 @@ def wake(options: Mapping[str, Any], receipt_id: int) -> None:
     run_receipt.apply_async((receipt_id,), retry=False, **given)
 
 
-def runs_at_once() -> bool:
+def stays_here(options: Mapping[str, Any]) -> bool:
     """Tell whether tasks run in the process that sends them, as in tests."""
     return bool(current_app.conf.task_always_eager)

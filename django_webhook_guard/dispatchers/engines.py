@@ -12,16 +12,16 @@ def call_for(source: Source) -> Callable[[int], Any]:
     """Return what wakes a worker of a source, given a receipt's number."""
     if source.wake is not None:
         return source.wake
-    engine = import_module(f"django_webhook_guard.dispatchers.{_MODULES[source.dispatcher]}")
-    return partial(engine.wake, source.dispatcher_options)
+    return partial(_engine(source).wake, source.dispatcher_options)
 
 
 def stays_here(source: Source) -> bool:
     """Tell whether the engine is called in this thread: it uses this thread's database connection, or runs at once."""
-    if source.dispatcher == "tasks":
-        return True
-    return source.dispatcher == "celery" and bool(import_module(_CELERY).runs_at_once())
+    return source.wake is None and bool(_engine(source).stays_here(source.dispatcher_options))
+
+
+def _engine(source: Source) -> Any:
+    return import_module(f"django_webhook_guard.dispatchers.{_MODULES[source.dispatcher]}")
 
 
 _MODULES = {"tasks": "django_tasks", "celery": "celery_tasks"}
-_CELERY = "django_webhook_guard.dispatchers.celery_tasks"

@@ -24,8 +24,8 @@ logger = logging.getLogger("django_webhook_guard")
 PATIENCE = 1.0
 #: Seconds for which this process wakes nobody after a failure.
 PAUSE = 10.0
-#: Calls that may hang at the same time; no more are begun until one of them ends.
-HANGING = 4
+#: Calls to one dispatcher that may be under way at the same time; no more are begun until one of them ends.
+CALLS = 16
 
 
 @dataclass
@@ -34,7 +34,7 @@ class _Line:
 
     lock: Lock = field(default_factory=Lock)
     paused_until: float = 0
-    hanging: list[Thread] = field(default_factory=list)
+    calls: list[Thread] = field(default_factory=list)
 
     def open(self) -> bool:
         return monotonic() >= self.paused_until
@@ -44,10 +44,19 @@ class _Line:
         with self.lock:
             if not self.open():
                 return False
-            self.hanging = [thread for thread in self.hanging if thread.is_alive()]
             if self.paused_until:
                 self.paused_until = monotonic() + PAUSE
-            return len(self.hanging) < HANGING
+            return True
+
+    def begin(self, thread: Thread) -> bool:
+        """Start a call, unless too many are under way."""
+        with self.lock:
+            self.calls = [call for call in self.calls if call.is_alive()]
+            if len(self.calls) >= CALLS:
+                return False
+            self.calls.append(thread)
+            thread.start()
+        return True
 
     def worked(self) -> bool:
         """Note a success; returns whether it ends a pause."""
@@ -55,13 +64,11 @@ class _Line:
             ended, self.paused_until = self.paused_until > 0, 0.0
         return ended
 
-    def failed(self, thread: Thread | None) -> bool:
+    def failed(self) -> bool:
         """Note a failure; returns whether it begins a pause."""
         with self.lock:
             begun = not self.paused_until
             self.paused_until = monotonic() + PAUSE
-            if thread is not None:
-                self.hanging.append(thread)
         return begun
 
 
@@ -101,12 +108,12 @@ def wake(source: Source, receipt_id: int) -> bool:
     line = _line(source)
     if not source.wakes or not line.may_try():
         return False
-    thread, error = _call(source, receipt_id)
+    error = _call(line, source, receipt_id)
     if error is None:
         if line.worked():
             logger.info("webhook dispatcher %s answers again", source.dispatcher)
         return True
-    if line.failed(thread):
+    if line.failed():
         logger.warning(
             "webhook dispatcher %s of source %s cannot be reached (%s): no worker is woken for %.0f s, the sweeper "
             "brings what is due",
@@ -115,19 +122,19 @@ def wake(source: Source, receipt_id: int) -> bool:
     return False
 
 
-def _call(source: Source, receipt_id: int) -> tuple[Thread | None, BaseException | None]:
-    """Call the engine; returns the thread that still hangs, and what went wrong."""
+def _call(line: _Line, source: Source, receipt_id: int) -> BaseException | None:
+    """Call the engine; returns what went wrong."""
     try:
         call = engines.call_for(source)
         if not engines.stays_here(source):
-            return _call_in_thread(call, receipt_id)
+            return _call_in_thread(line, call, receipt_id)
         call(receipt_id)
     except Exception as error:
-        return None, error
-    return None, None
+        return error
+    return None
 
 
-def _call_in_thread(call: Callable[[int], Any], receipt_id: int) -> tuple[Thread | None, BaseException | None]:
+def _call_in_thread(line: _Line, call: Callable[[int], Any], receipt_id: int) -> BaseException | None:
     errors: list[BaseException] = []
 
     def work() -> None:
@@ -139,8 +146,9 @@ def _call_in_thread(call: Callable[[int], Any], receipt_id: int) -> tuple[Thread
             connections.close_all()  # this thread's own
 
     thread = Thread(target=copy_context().run, args=(work,), name="webhook-wake", daemon=True)
-    thread.start()
+    if not line.begin(thread):
+        return TimeoutError(f"{CALLS} calls hang")
     thread.join(PATIENCE)
     if thread.is_alive():
-        return thread, TimeoutError()
-    return None, errors[0] if errors else None
+        return TimeoutError()
+    return errors[0] if errors else None

@@ -17,8 +17,11 @@ class EffectQuerySet(models.QuerySet["WebhookEffect"]):
         return self.filter(fingerprint=fingerprint).order_by("started_at", "pk")
 
     def of(self, digests: Sequence[str]) -> "WebhookEffect | None":
-        """Return the row of an effect, under its handler's name or a former one, with the database's ``now``."""
-        return self.filter(digest__in=digests).annotate(now=DatabaseNow()).first()
+        """Lock and return the row of an effect, under its handler's name or a former one, with the database's ``now``.
+
+        It is locked because an earlier attempt, late, may write its result at this moment.
+        """
+        return self.filter(digest__in=digests).select_for_update().annotate(now=DatabaseNow()).first()
 
     def start(self, **values: Any) -> "WebhookEffect":
         """Insert the row of a call that begins."""
@@ -79,12 +82,13 @@ class WebhookEffect(models.Model):
     def begin_again(self, *, lifetime: float, next_key: str, attempt: int) -> None:
         """Count one more call, with the same key while it is remembered; else nobody can know the outcome any more.
 
-        Where an earlier attempt, late, has written its result meanwhile, this object shows that one.
-
         Args:
             lifetime: For how long the other side knows a key again, in seconds.
             next_key: The key to use where the last call surely did not happen.
             attempt: The number of the run.
+
+        Raises:
+            RuntimeError: The row has changed since ``of`` returned it: that was in another transaction.
         """
         changes: dict[str, Any] = {"attempt": attempt}
         if self.calls == 0:
@@ -94,7 +98,8 @@ class WebhookEffect(models.Model):
         else:
             changes |= {"state": self.State.UNKNOWN}
         rows = type(self)._base_manager.using(self._state.db)
-        rows.filter(pk=self.pk, key=self.key, state=self.State.STARTED, calls=self.calls).update(**changes)
+        if not rows.filter(pk=self.pk, key=self.key, state=self.State.STARTED, calls=self.calls).update(**changes):
+            raise RuntimeError(f"The effect {self.name!r} was changed while it was locked.")
         self.refresh_from_db(fields=["state", "key", "keys", "calls", "result"])
 
     @property
@@ -124,15 +129,15 @@ class WebhookEffect(models.Model):
 class VersionQuerySet(models.QuerySet["WebhookVersion"]):
     """The changes of the marks of objects."""
 
-    def advance(self, digests: Sequence[str], kind: str, version: int, fingerprint: str, *, strict: bool) -> bool:
-        """Move a mark that is there to a version, unless a newer one was seen."""
+    def advance(self, digests: Sequence[str], kind: str, version: int, fingerprint: str, *, strict: bool) -> int:
+        """Move those marks of an object to a version that have seen no newer one; returns how many."""
         older = Q(version__lt=version) if strict else Q(version__lte=version)
         rows = self.filter(older, digest__in=digests, kind=kind)
-        return bool(rows.update(version=version, fingerprint=fingerprint, updated_at=DatabaseNow()))
+        return rows.update(version=version, fingerprint=fingerprint, updated_at=DatabaseNow())
 
-    def locked(self, digests: Sequence[str]) -> "WebhookVersion | None":
-        """Read a mark as it is now, not as an older snapshot shows it."""
-        return self.filter(digest__in=digests).select_for_update().first()
+    def locked(self, digests: Sequence[str]) -> Self:
+        """The marks of an object as they are now, not as an older snapshot shows them."""
+        return self.filter(digest__in=digests).order_by("digest").select_for_update()
 
     def first_seen(self, **values: Any) -> "WebhookVersion":
         """Insert the mark of an object that was not seen before."""
@@ -140,7 +145,10 @@ class VersionQuerySet(models.QuerySet["WebhookVersion"]):
 
 
 class WebhookVersion(models.Model):
-    """The newest version of an object that a handler has seen; it stands on the database of the handler's effects."""
+    """The newest version of an object that a handler has seen; it stands on the database of the handler's effects.
+
+    While a handler is being renamed, an object may have a mark under each name.
+    """
 
     class Kind(models.TextChoices):
         """What versions of an object are."""

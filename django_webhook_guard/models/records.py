@@ -9,6 +9,7 @@ from typing import Self
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
+from django_webhook_guard.identity import digest
 from django_webhook_guard.models.receipts import Status, WebhookReceipt
 
 
@@ -69,7 +70,7 @@ class CheckpointQuerySet(models.QuerySet["WebhookCheckpoint"]):
 
     def set_result(self, fingerprint: str, handler: str, result: str) -> None:
         """Keep what a handler returned after its checkpoint was written."""
-        self.filter(fingerprint=fingerprint, handler=handler).update(result=result)
+        self.filter(digest=digest((fingerprint, handler))).update(result=result)
 
 
 class WebhookCheckpoint(models.Model):

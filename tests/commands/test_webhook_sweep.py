@@ -45,10 +45,11 @@ def test_it_tells_more_when_asked(failed):
     assert sweep(verbosity=2).splitlines() == [f"receipt {WebhookReceipt.objects.get().pk}: processed", "1 processed"]
 
 
-def test_it_takes_a_batch(failed):
+@pytest.mark.parametrize("batch", ["1", "2", "3", "4"])
+def test_it_brings_all_that_is_due_batch_by_batch(failed, batch):
     failed(3)
-    assert sweep("--batch", "2") == "2 processed"
-    assert sweep("--batch=2") == "1 processed"
+    assert sweep("--batch", batch) == "3 processed"
+    assert sweep("--batch", batch) == "nothing is due"
 
 
 def test_it_takes_one_source(failed):

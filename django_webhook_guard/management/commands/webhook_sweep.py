@@ -5,7 +5,7 @@ from argparse import ArgumentTypeError
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from threading import Event
+from time import monotonic, sleep
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -36,8 +36,8 @@ class Command(BaseCommand):
 
     help = (
         "Brings every webhook receipt that is due: deferred and failed ones, retried ones, and those whose run died. "
-        "One pass, to be scheduled every minute; with --forever a worker, which is all that a project without a "
-        "broker needs. Any number may run at once."
+        "What is due now, once, to be scheduled every minute; with --forever a worker, which is all that a project "
+        "without a broker needs. Any number may run at once."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -66,7 +66,7 @@ class Command(BaseCommand):
                 self.stdout.flush()
 
         if not forever:
-            self._tell(sweeper.sweep(batch=batch, source=source, report=report))
+            self._tell(sweeper.sweep_all(batch=batch, source=source, report=report))
             return
         with _stopped_by_signals() as stop:
             self.stdout.write("sweeping until SIGTERM")
@@ -78,16 +78,34 @@ class Command(BaseCommand):
         self.stdout.write(told or "nothing is due")
 
 
+class _Stop:
+    """Told by a signal's handler, which may run between any two steps of the waiting: so there is no lock in it."""
+
+    def __init__(self) -> None:
+        self._told = False
+
+    def tell(self) -> None:
+        self._told = True
+
+    def is_set(self) -> bool:
+        return self._told
+
+    def wait(self, timeout: float) -> None:
+        end = monotonic() + timeout
+        while not self._told and (left := end - monotonic()) > 0:
+            sleep(min(left, 0.1))
+
+
 @contextmanager
-def _stopped_by_signals() -> Iterator[Event]:
+def _stopped_by_signals() -> Iterator[_Stop]:
     """Turn the first SIGTERM or SIGINT into a stop after what is being run; a second one ends that, too."""
-    stop = Event()
+    stop = _Stop()
     former = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
 
     def tell(number: int, frame: Any) -> None:
         if stop.is_set():
             raise SystemExit(128 + number)
-        stop.set()
+        stop.tell()
 
     for number in former:
         signal.signal(number, tell)
