@@ -36,6 +36,7 @@ OURS = "django_webhook_guard"
 #   W009       DISPATCHER 'tasks', and a backend that runs tasks at once or never
 #   E029       receipts on another database, and an atomic handler that does not say where it writes
 #   E030       a handler's using= that has no table for its checkpoints
+#   E031-E032  WEBHOOK_GUARD, see options.py
 
 
 @register("django_webhook_guard")

@@ -13,7 +13,7 @@ from django.utils.module_loading import import_string
 from rest_framework.serializers import BaseSerializer
 
 from django_webhook_guard.identity import IdentityRules
-from django_webhook_guard.locators import Body, Either, Form, Header, Locator, Query, Single, parts
+from django_webhook_guard.locators import Body, Either, Form, Header, Locator, Query, Single, parts, single
 from django_webhook_guard.providers import GENERIC_HMAC, PROVIDERS, Provider, generic_hmac
 from django_webhook_guard.retries import RetryPolicy
 from django_webhook_guard.schemas import Schema, Schemas
@@ -24,6 +24,7 @@ from django_webhook_guard.sources import (
     URL_TENANT,
     Accept,
     Problem,
+    ReceiptsFor,
     Retention,
     SecretsFor,
     Source,
@@ -44,8 +45,12 @@ COMMON = frozenset(
     {
         "TOLERANCE", "LATE", "INVALID", "ACCEPT", "SCHEMA", "UNHANDLED", "SECRETS_TTL", "MAX_BODY", "LEASE", "RETRY",
         "RETENTION", "RELEASE", "RESPONSES", "PROCESSING", "DISPATCHER", "DISPATCHER_OPTIONS",
+        "CAPTURE_REJECTED", "EXPECT_EVERY", "PERSONAL",
     }
 )  # fmt: skip
+TOP_ONLY = frozenset({"RECEIPTS_FOR"})
+#: Samples of rejected deliveries that a source may keep.
+MAX_CAPTURED = 1_000
 _BASE_URL = re.compile(r"https?://[A-Za-z0-9.-]+(:[0-9]{1,5})?|https?://\[[0-9A-Fa-f:.]+\](:[0-9]{1,5})?")
 
 
@@ -320,6 +325,40 @@ def retention(values: Mapping[str, Any]) -> Retention:
         if value is not None and (number is None or number < 0):
             raise Invalid("E027", f"RETENTION[{name!r}] is {value!r}.", "Give days of zero or more; None: for ever.")
     return Retention(**given)
+
+
+def capture_rejected(values: Mapping[str, Any]) -> int:
+    given = values.get("CAPTURE_REJECTED", 0)
+    if isinstance(given, bool) or not isinstance(given, int) or not 0 <= given <= MAX_CAPTURED:
+        raise Invalid("E031", f"CAPTURE_REJECTED is {given!r}.", f"Give a number of samples, 0 to {MAX_CAPTURED}.")
+    return given
+
+
+def expect_every(values: Mapping[str, Any]) -> float | None:
+    given = values.get("EXPECT_EVERY")
+    return None if given is None else _positive("EXPECT_EVERY", given, "seconds", "E031")
+
+
+def personal(values: Mapping[str, Any]) -> tuple[Body, ...]:
+    given = values.get("PERSONAL", ())
+    hint = "Give a list of dotted body paths, such as 'customer.email'; '*' stands for every item of a list."
+    if not isinstance(given, tuple | list):
+        raise Invalid("E031", f"PERSONAL is {given!r}.", hint)
+    for each in given:
+        if not isinstance(each, Body | str) or each == "":
+            raise Invalid("E031", f"PERSONAL has {each!r}.", hint)
+    return tuple(path for path in map(single, given) if isinstance(path, Body))
+
+
+def receipts_for(values: Mapping[str, Any]) -> ReceiptsFor | None:
+    given = values.get("RECEIPTS_FOR")
+    if given is None:
+        return None
+    hint = "Give the dotted path of a plain callable that takes a request and returns a queryset of WebhookReceipt."
+    found = given if callable(given) else _imported("E032", "RECEIPTS_FOR", given, hint)
+    if not callable(found) or iscoroutinefunction(found):
+        raise Invalid("E032", f"RECEIPTS_FOR {given!r} is {'async' if callable(found) else 'not callable'}.", hint)
+    return found  # type: ignore[no-any-return]
 
 
 def responses(values: Mapping[str, Any], provider: Provider) -> Mapping[str, int]:

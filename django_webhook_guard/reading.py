@@ -13,16 +13,28 @@ from typing import Any
 
 from django.conf import settings
 from django.db import connections
+from django.db.models import QuerySet
+from django.http import HttpRequest
 
 from django_webhook_guard import options
 from django_webhook_guard.identity import IdentityRules
 from django_webhook_guard.locators import parts
-from django_webhook_guard.models.receipts import receipts_alias
-from django_webhook_guard.options import COMMON, PER_SOURCE, Invalid
+from django_webhook_guard.models.receipts import WebhookReceipt, receipts_alias
+from django_webhook_guard.options import COMMON, PER_SOURCE, TOP_ONLY, Invalid
 from django_webhook_guard.providers import Provider
 from django_webhook_guard.retries import RetryPolicy
 from django_webhook_guard.secrets import Secret
-from django_webhook_guard.sources import KEPT, SETTING, URL_TENANT, Configuration, Problem, Retention, Source
+from django_webhook_guard.sources import (
+    EVERYTHING,
+    KEPT,
+    SETTING,
+    URL_TENANT,
+    Configuration,
+    Problem,
+    ReceiptsFor,
+    Retention,
+    Source,
+)
 
 MAX_SOURCE_NAME = 100
 
@@ -47,7 +59,7 @@ def read(raw: Any) -> Configuration:
         )
         return Configuration(sources=MappingProxyType({}), problems=(problem,))
     defaults = {name: value for name, value in raw.items() if name in COMMON}
-    problems = [_unknown_key(name, None) for name in raw if name not in COMMON | {"SOURCES"}]
+    problems = [_unknown_key(name, None) for name in raw if name not in COMMON | TOP_ONLY | {"SOURCES"}]
     sources: dict[str, Source] = {}
     for name, given in raw.get("SOURCES", {}).items():
         found, source = _read_source(name, given, defaults)
@@ -62,7 +74,19 @@ def read(raw: Any) -> Configuration:
     retention, unread = _default_retention(raw)
     if not any(problem.id == "E027" for problem in problems):  # else a source has reported it as its own
         problems.extend(unread)
-    return Configuration(sources=MappingProxyType(sources), problems=tuple(problems), retention=retention)
+    visible, unread = _receipts_for(raw)
+    problems.extend(unread)
+    return Configuration(
+        sources=MappingProxyType(sources), problems=tuple(problems), retention=retention, receipts_for=visible
+    )
+
+
+def _receipts_for(raw: Mapping[str, Any]) -> tuple[ReceiptsFor | None, list[Problem]]:
+    """Return who may see what; where that cannot be read, nobody sees anything."""
+    try:
+        return options.receipts_for(raw), []
+    except Invalid as invalid:
+        return nothing, [replace(invalid.problem, message=f"{SETTING}: {invalid.problem.message}")]
 
 
 def _default_retention(raw: Mapping[str, Any]) -> tuple[Retention, list[Problem]]:
@@ -76,7 +100,9 @@ def _default_retention(raw: Mapping[str, Any]) -> tuple[Retention, list[Problem]
 def _unknown_key(name: str, source: str | None) -> Problem:
     where = f"{SETTING} source {source!r}" if source else SETTING
     kind = "may only stand in a source" if name in PER_SOURCE else "is not known"
-    known = ", ".join(sorted(COMMON | (PER_SOURCE if source else set())))
+    if source and name in TOP_ONLY:
+        kind = f"may only stand in {SETTING} itself"
+    known = ", ".join(sorted(COMMON | (PER_SOURCE if source else TOP_ONLY)))
     # A misspelled TENANT or TOLERANCE must not be left out without a word.
     return Problem(
         id="E002",
@@ -156,6 +182,9 @@ def _source(
         public_url=attempt(options.public_url),
         route=attempt(options.route, False),
         release=str(values.get("RELEASE", "")),
+        capture_rejected=attempt(options.capture_rejected, 0),
+        expect_every=attempt(options.expect_every),
+        personal=attempt(options.personal, EVERYTHING),
         secrets_for=attempt(options.secrets_for),
         secrets_ttl=attempt(options.secrets_ttl, 0),
     )
@@ -323,3 +352,8 @@ def _databases() -> list[Problem]:
             )
         )
     return problems
+
+
+def nothing(request: HttpRequest) -> QuerySet[WebhookReceipt]:
+    """Stands for a ``RECEIPTS_FOR`` that cannot be read."""
+    return WebhookReceipt.objects.none()

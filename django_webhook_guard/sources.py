@@ -8,9 +8,12 @@ from time import monotonic
 from types import MappingProxyType
 from typing import Any, Literal, TypeVar
 
+from django.db import models
+from django.http import HttpRequest
+
 from django_webhook_guard.exceptions import Misconfigured, UnknownTenant
 from django_webhook_guard.identity import Event, IdentityRules
-from django_webhook_guard.locators import Locator
+from django_webhook_guard.locators import Body, Locator
 from django_webhook_guard.providers import Provider
 from django_webhook_guard.retries import RetryPolicy
 from django_webhook_guard.schemas import Schemas
@@ -58,6 +61,7 @@ DISPATCHERS = ("sweeper", "tasks", "celery")
 SecretsFor = Callable[[str, str | None], Iterable[Secret]]
 Accept = Callable[[Event], bool]
 Wake = Callable[[int], Any]
+ReceiptsFor = Callable[[HttpRequest], "models.QuerySet[Any]"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +105,9 @@ class Retention:
     unstamped_row: float | Literal["key"] | None = "key"
 
 
-#: What stands for a setting that cannot be read: nothing goes.
+#: What stands for a ``PERSONAL`` that cannot be read: the whole body is personal.
+EVERYTHING = (Body(),)
+#: What stands for a ``RETENTION`` that cannot be read: nothing goes.
 KEPT = Retention(body=None, headers=None, row=None, unstamped_row=None)
 
 
@@ -137,6 +143,9 @@ class Source:
         route: Whether the catch-all URLs serve it.
         incomparable: Whether a look-up may give another source its secrets, which no check can see.
         release: Text kept on attempts.
+        capture_rejected: How many raw samples of rejected deliveries are kept.
+        expect_every: Seconds after which silence is worth an alarm; None: any silence is fine.
+        personal: Where in a body personal data is.
     """
 
     name: str
@@ -166,6 +175,9 @@ class Source:
     route: bool = True
     incomparable: bool = False
     release: str = ""
+    capture_rejected: int = 0
+    expect_every: float | None = None
+    personal: tuple[Body, ...] = ()
 
     @property
     def deferred(self) -> bool:
@@ -294,11 +306,13 @@ class Configuration:
         sources: Name → source, of those that could be read.
         problems: Everything that is wrong.
         retention: How long receipts of sources are kept that are not configured any more.
+        receipts_for: Which receipts the user of a request may see and act on; None: all.
     """
 
     sources: Mapping[str, Source]
     problems: tuple[Problem, ...]
     retention: Retention = field(default_factory=Retention)
+    receipts_for: ReceiptsFor | None = None
 
     def broken(self, name: str) -> Problem | None:
         """Return the first problem that makes a source unusable."""

@@ -613,3 +613,46 @@ def test_responses_of_the_source_over_those_of_the_provider(post, sources):
     assert post("partner", {"n": 1}, nonce="n-1").status_code == 200
     assert post("partner", {"n": 2}, nonce="n-1").status_code == 299
     assert conf.get_source("partner").responses["accepted"] == 200
+
+
+def test_what_the_operators_screens_are_told(sources):
+    sources(stripe={"CAPTURE_REJECTED": 20, "EXPECT_EVERY": 3600, "PERSONAL": ["customer.email", Body("lines", "*")]})
+    source = conf.get_source("stripe")
+    assert (source.capture_rejected, source.expect_every) == (20, 3600)
+    assert source.personal == (Body("customer", "email"), Body("lines", "*"))
+    other = conf.get_source("github")
+    assert (other.capture_rejected, other.expect_every, other.personal) == (0, None, ())
+
+
+def everything(request):
+    return WebhookReceipt.objects.all()
+
+
+async def is_awaited(request):
+    return WebhookReceipt.objects.all()
+
+
+def test_who_may_see_which_receipts_is_said_once_for_all_sources(settings, sources):
+    settings.WEBHOOK_GUARD = {**settings.WEBHOOK_GUARD, "RECEIPTS_FOR": "tests.test_conf.everything"}
+    assert conf.configuration().receipts_for is everything
+    sources(stripe={"RECEIPTS_FOR": "tests.test_conf.everything"})
+    (problem,) = [each for each in conf.configuration().problems if each.id == "E002"]
+    assert "RECEIPTS_FOR may only stand in WEBHOOK_GUARD itself" in problem.message
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("value", ["no.such.function", "django.VERSION", "tests.test_conf.is_awaited", 5, ""])
+def test_where_that_cannot_be_read_nobody_sees_a_receipt(settings, value):
+    settings.WEBHOOK_GUARD = {**settings.WEBHOOK_GUARD, "RECEIPTS_FOR": value}
+    (problem,) = conf.configuration().problems
+    assert problem.id == "E032" and problem.hint
+    WebhookReceipt.objects.create(
+        source="stripe", fingerprint="f", received_at=NOW, budget_from=NOW,
+        last_delivered_at=NOW, body_size=0,
+    )  # fmt: skip
+    assert not conf.configuration().receipts_for(None).exists()
+
+
+def test_what_cannot_be_read_as_personal_is_all_personal(sources):
+    sources(stripe={"PERSONAL": "customer.email"})
+    assert conf.configuration().sources["stripe"].personal == (Body(),)
