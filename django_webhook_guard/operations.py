@@ -6,6 +6,7 @@ caller runs what was made due once that is committed, or the sweeper does.
 
 import json
 import logging
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from django.core.serializers.json import DjangoJSONEncoder
@@ -13,7 +14,8 @@ from django.db import transaction
 
 from django_webhook_guard.conf import receipts_alias, source_of
 from django_webhook_guard.effects import effect_digest
-from django_webhook_guard.events import named
+from django_webhook_guard.events import named, owed
+from django_webhook_guard.handlers import Handler
 from django_webhook_guard.models import WebhookCheckpoint, WebhookEffect, WebhookReceipt
 from django_webhook_guard.text import visible
 
@@ -42,6 +44,44 @@ def retry(receipt: WebhookReceipt, *, actor: str, reason: str = "") -> bool:
             for alias in databases:
                 WebhookCheckpoint.objects.using(alias).gave_up(receipt.fingerprint).delete()
     return _told(done, "made due", receipt, actor, reason)
+
+
+def rerun(receipt: WebhookReceipt, handlers: Collection[str] | None, *, actor: str, reason: str = "") -> bool:
+    """Make a finished, failed or dead receipt due, so that handlers run again that are done.
+
+    What ``event.once`` kept stays: an effect that is done is not made again.
+
+    Args:
+        receipt: The receipt as it was shown.
+        handlers: Names of those that run again; none: only those that have not run, such as a handler that was
+            deployed later; ``None``: all.
+        actor: Who, as text.
+        reason: Why.
+
+    Returns:
+        Whether it was made due by this call.
+    """
+    using, source = receipts_alias(), source_of(receipt.source)
+    known = owed(source.name, receipt.event_type, receipt.handlers) if source is not None else []
+    names = _every_name(handlers, known)
+    unmark = bool(receipt.last_handler) and (names is None or receipt.last_handler in names)
+    with transaction.atomic(using=using):
+        done = receipt.make_due_again(unmark=unmark)
+        if done:
+            for alias in {using, *(handler.using for handler in known if handler.using)}:
+                marks = WebhookCheckpoint.objects.using(alias)
+                fingerprint = receipt.fingerprint
+                (marks.filter(fingerprint=fingerprint) if names is None else marks.of(fingerprint, names)).delete()
+    which = "every handler" if handlers is None else ", ".join(sorted(handlers)) or "handlers that have not run"
+    return _told(done, f"made due again ({visible(which)})", receipt, actor, reason)
+
+
+def _every_name(handlers: Collection[str] | None, known: Iterable[Handler]) -> set[str] | None:
+    """Return names with the other names of their handlers."""
+    if handlers is None:
+        return None
+    renamed = [handler.names for handler in known if not set(handlers).isdisjoint(handler.names)]
+    return set(handlers).union(*renamed)
 
 
 def release(receipt: WebhookReceipt, *, actor: str, reason: str = "") -> bool:

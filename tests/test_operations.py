@@ -201,3 +201,68 @@ def test_a_released_replay_runs_under_its_own_fingerprint(post, handler):
     assert operations.release(held, actor="anna")
     assert processing.run(held.pk, "admin").status == "processed"
     assert len(runs) == 2
+
+
+# -- rerun -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def twice(handler, post):
+    """A receipt that two handlers have processed; returns what ran since."""
+    runs = []
+    handler("stripe", "*", name="h")(lambda event: runs.append("h"))
+    handler("stripe", "*", name="i", formerly="old-i", using="other")(lambda event: runs.append("i") or "did i")
+    post("stripe", EVENT)
+    assert receipt().status == "processed"
+    runs.clear()
+    return runs
+
+
+@pytest.mark.parametrize(
+    ("handlers", "ran"),
+    [(None, ["h", "i"]), (["h"], ["h"]), (["i"], ["i"]), (["old-i"], ["i"]), (["h", "i"], ["h", "i"])],
+)
+def test_a_rerun_runs_those_handlers_again_that_it_names(twice, handlers, ran):
+    assert operations.rerun(receipt(), handlers, actor="anna", reason="wrong tax")
+    assert processing.run(receipt().pk, "admin").status == "processed"
+    assert twice == ran
+    row = receipt()
+    assert (row.attempts, row.reason) == (2, "")
+
+
+def test_a_rerun_of_none_runs_what_was_deployed_later(twice, handler):
+    handler("stripe", "*", name="new")(lambda event: twice.append("new"))
+    assert operations.rerun(receipt(), [], actor="anna")
+    assert processing.run(receipt().pk, "admin").status == "processed"
+    assert twice == ["new"]
+
+
+def test_a_rerun_keeps_what_once_has_done(handler, post):
+    calls = []
+
+    def work(event):
+        event.once("charge", lambda key: calls.append(key))
+        with event.atomic():
+            pass
+
+    handler("stripe", "*", name="h", atomic=False)(work)
+    post("stripe", EVENT)
+    assert operations.rerun(receipt(), None, actor="anna")
+    assert processing.run(receipt().pk, "admin").status == "processed"
+    assert len(calls) == 1
+
+
+@pytest.mark.parametrize("status", ["received", "processing", "quarantined", "discarded"])
+def test_what_is_open_or_held_or_discarded_is_not_rerun(twice, status):
+    WebhookReceipt.objects.update(status=status)
+    before = WebhookReceipt.objects.values().get()
+    marks = WebhookCheckpoint.objects.count()
+    assert not operations.rerun(receipt(), None, actor="anna")
+    assert (WebhookReceipt.objects.values().get(), WebhookCheckpoint.objects.count()) == (before, marks)
+
+
+def test_of_two_persons_one_reruns(twice):
+    first, second = receipt(), receipt()
+    assert operations.rerun(first, None, actor="anna")
+    assert processing.run(first.pk, "admin").status == "processed"
+    assert not operations.rerun(second, None, actor="otto")

@@ -213,6 +213,9 @@ class WebhookReceipt(models.Model):
             ("retry_webhookreceipt", _("Can retry failed and dead webhook receipts")),
             ("release_webhookreceipt", _("Can release quarantined webhook receipts")),
             ("discard_webhookreceipt", _("Can discard open, dead and quarantined webhook receipts")),
+            ("rerun_webhookreceipt", _("Can run handlers of webhook receipts again that are done")),
+            ("settle_webhookreceipt", _("Can settle effects of unknown outcome of webhook receipts")),
+            ("view_webhookreceipt_payload", _("Can view personal data in payloads of webhook receipts")),
         ]
         constraints = [models.UniqueConstraint(fields=["fingerprint"], name="webhook_receipt_fingerprint")]
         indexes = [
@@ -244,6 +247,11 @@ class WebhookReceipt(models.Model):
         return self.status in (Status.FAILED, Status.DEAD)
 
     @property
+    def rerunnable(self) -> bool:
+        """Whether a person may have handlers run again that are done."""
+        return self.status in (Status.PROCESSED, Status.IGNORED, Status.FAILED, Status.DEAD)
+
+    @property
     def releasable(self) -> bool:
         """Whether it is held, and a person may let it run."""
         return self.status == Status.QUARANTINED
@@ -260,6 +268,20 @@ class WebhookReceipt(models.Model):
             Whether it was this call that did it.
         """
         return self.retryable and self._move_on(**self._due_now())
+
+    def make_due_again(self, *, unmark: bool) -> bool:
+        """Make a finished, failed or dead receipt due now, with a new budget of attempts.
+
+        Args:
+            unmark: Whether the handler whose mark is on the receipt itself is to run again.
+
+        Returns:
+            Whether it was this call that did it.
+        """
+        changes = self._due_now()
+        if unmark:
+            changes |= {"last_handler": "", "result": ""}
+        return self.rerunnable and self._move_on(**changes)
 
     def release(self) -> bool:
         """Let a quarantined receipt run: due now, with a budget of attempts that begins now.

@@ -4,6 +4,7 @@ None of these tables has a database constraint on the receipt: with one, inserti
 on the receipt's row, and two runs that then both want to write it deadlock on MariaDB.
 """
 
+from collections.abc import Iterable
 from typing import Self
 
 from django.db import models
@@ -68,9 +69,13 @@ class CheckpointQuerySet(models.QuerySet["WebhookCheckpoint"]):
         """The marks of a receipt's handlers that gave up."""
         return self.filter(fingerprint=fingerprint, mark=Mark.GAVE_UP)
 
+    def of(self, fingerprint: str, handlers: Iterable[str]) -> Self:
+        """The marks of some of a receipt's handlers, told apart as exactly as Python does."""
+        return self.filter(digest__in=[digest((fingerprint, handler)) for handler in handlers])
+
     def set_result(self, fingerprint: str, handler: str, result: str) -> None:
         """Keep what a handler returned after its checkpoint was written."""
-        self.filter(digest=digest((fingerprint, handler))).update(result=result)
+        self.of(fingerprint, [handler]).update(result=result)
 
 
 class WebhookCheckpoint(models.Model):
