@@ -1,23 +1,33 @@
 """What is written down about an attempt that failed, or that was not the first."""
 
 import logging
+import sysconfig
 import time
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from inspect import isfunction, unwrap
+from pathlib import Path
 from typing import Any
 
 from django.db import Error
 
 from django_webhook_guard.events import Reply
+from django_webhook_guard.identity import digest
 from django_webhook_guard.leases import Lease
 from django_webhook_guard.models import WebhookAttempt
 from django_webhook_guard.text import storable
 from django_webhook_guard.transactions import committed
 
 logger = logging.getLogger("django_webhook_guard")
+
+#: Folders of Python's own and of installed code, this package included.
+_NOT_THE_PROJECTS = (
+    *{sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")},
+    str(Path(__file__).parent),
+    "<frozen ",
+)
 
 MAX_RESULT = 4_096
 MAX_MESSAGE = 4_096
@@ -52,6 +62,9 @@ def insert_attempt(lease: Lease, outcome: str, failures: Sequence[Failure], star
         clock: The same by the monotonic clock, in seconds.
     """
     first = failures[0] if failures else None
+    handler = storable(failing_name(first.handler, first.error), 255) if first else ""
+    error_class = storable(f"{type(first.error).__module__}.{type(first.error).__qualname__}", 255) if first else ""
+    place = storable(place_of(first.error), 255) if first else ""
     shown = "\n".join(f"{each.handler}:\n{''.join(traceback.format_exception(each.error))}" for each in failures)
     WebhookAttempt.objects.using(lease.using).create(
         receipt_id=lease.receipt_id,
@@ -59,14 +72,40 @@ def insert_attempt(lease: Lease, outcome: str, failures: Sequence[Failure], star
         trigger=lease.trigger,
         actor=storable(lease.actor, 255),
         outcome=outcome,
-        handler=storable(failing_name(first.handler, first.error), 255) if first else "",
-        error_class=storable(f"{type(first.error).__module__}.{type(first.error).__qualname__}", 255) if first else "",
+        handler=handler,
+        error_class=error_class,
+        place=place,
+        error_group=group_of(lease, handler, error_class, place) if first else "",
         message=storable(lease.source.redacted(message_of(first.error)), MAX_MESSAGE) if first else "",
         traceback=storable(lease.source.redacted(shown), MAX_TRACEBACK),
         release=storable(lease.source.release, 100),
         started_at=started_at,
         duration_ms=min(int((time.monotonic() - clock) * 1000), 2**31 - 1),
     )
+
+
+def group_of(lease: Lease, handler: str, error_class: str, place: str) -> str:
+    """Return the short digest that failures of one kind share, whatever their receipts, messages and releases."""
+    # Without the number of the line, which every release moves.
+    where = place.rpartition(":")[0]
+    return digest((lease.source.name, lease.event_type, handler, error_class, where))[:16]
+
+
+def place_of(error: BaseException) -> str:
+    """Return where an error was raised as ``module:function:line``: the innermost place in the project's own code.
+
+    Where there is none, it is the innermost place of all.
+    """
+    place = ""
+    own = ""
+    step = error.__traceback__
+    while step is not None:
+        code = step.tb_frame.f_code
+        place = f"{step.tb_frame.f_globals.get('__name__', '')}:{code.co_qualname}:{step.tb_lineno}"
+        if not code.co_filename.startswith(_NOT_THE_PROJECTS):
+            own = place
+        step = step.tb_next
+    return own or place
 
 
 def failing_name(handler: str, error: BaseException) -> str:

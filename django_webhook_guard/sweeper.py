@@ -13,7 +13,7 @@ from typing import Literal, Protocol
 
 from django.db import DatabaseError, Error, InterfaceError, close_old_connections, connections, reset_queries
 
-from django_webhook_guard import dispatchers, processing, statements
+from django_webhook_guard import bulk, dispatchers, processing, statements
 from django_webhook_guard.conf import names_of, receipts_alias, runnable_names, source_of
 from django_webhook_guard.models import WebhookReceipt
 from django_webhook_guard.processing import Run
@@ -47,6 +47,8 @@ def sweep(
 ) -> Counter[str]:
     """Make one pass over the receipts that are due: received, failed, or left behind by a run that died.
 
+    Before it, bulk actions go one step further.
+
     Several passes may run at once: the lease decides who runs what.
 
     Args:
@@ -63,6 +65,7 @@ def sweep(
         django.db.Error: The database is away.
     """
     using = receipts_alias()
+    _advance_bulk()
     names = runnable_names() if source is None else names_of(source)
     rest = _due(using, names, batch)[::-1]
     counts: Counter[str] = Counter()
@@ -73,6 +76,16 @@ def sweep(
         if ended == "elsewhere":
             random.shuffle(rest)  # somebody goes through the same list: alone it keeps its order, together it is shared
     return counts
+
+
+def _advance_bulk() -> None:
+    """Let what people asked for make receipts due; an error in it stops no sweep."""
+    try:
+        bulk.advance()
+    except Exception as error:
+        if is_connection_lost(error):
+            raise
+        logger.exception("webhook bulk actions could not go on")
 
 
 def sweep_all(*, batch: int = 100, source: str | None = None, report: Report | None = None) -> Counter[str]:

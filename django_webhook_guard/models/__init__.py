@@ -1,11 +1,12 @@
-"""The rows: receipts, their batches, attempts, checkpoints and effects, seen messages, and versions of objects."""
+"""The rows: receipts, their batches, attempts, checkpoints and effects, seen messages, versions, and bulk actions."""
 
 from django_webhook_guard.models.batches import WebhookBatch
+from django_webhook_guard.models.bulk import WebhookBulkAction, WebhookBulkItem
 from django_webhook_guard.models.effects import WebhookEffect, WebhookVersion
 from django_webhook_guard.models.receipts import WebhookReceipt
 from django_webhook_guard.models.records import WebhookAttempt, WebhookCheckpoint, WebhookSeen
 
 __all__ = [
-    "WebhookAttempt", "WebhookBatch", "WebhookCheckpoint", "WebhookEffect", "WebhookReceipt", "WebhookSeen",
-    "WebhookVersion",
+    "WebhookAttempt", "WebhookBatch", "WebhookBulkAction", "WebhookBulkItem", "WebhookCheckpoint", "WebhookEffect",
+    "WebhookReceipt", "WebhookSeen", "WebhookVersion",
 ]  # fmt: skip

@@ -39,6 +39,8 @@ class WebhookAttempt(models.Model):
     outcome = models.CharField(_("outcome"), max_length=16, choices=[*Status.choices, ("fenced", _("fenced out"))])
     handler = models.CharField(_("handler"), max_length=255, blank=True)
     error_class = models.CharField(_("error class"), max_length=255, blank=True)
+    place = models.CharField(_("place of the error"), max_length=255, blank=True)
+    error_group = models.CharField(_("error group"), max_length=16, blank=True)
     message = models.TextField(_("message"), blank=True)
     traceback = models.TextField(_("traceback"), blank=True)
     release = models.CharField(_("release"), max_length=100, blank=True)
@@ -50,6 +52,7 @@ class WebhookAttempt(models.Model):
         verbose_name_plural = _("webhook attempts")
         default_permissions = ("view",)
         ordering = ["receipt_id", "number", "pk"]
+        indexes = [models.Index(fields=["error_group", "started_at"], name="webhook_attempt_group")]
 
     def __str__(self) -> str:
         return f"{self.receipt_id} #{self.number} {self.outcome}"
