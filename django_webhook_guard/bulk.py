@@ -4,7 +4,6 @@ What is kept of each receipt is what the person saw: one that moved on since is 
 """
 
 import logging
-from collections.abc import Callable
 
 from django.db import Error, transaction
 
@@ -12,7 +11,14 @@ from django_webhook_guard import operations
 from django_webhook_guard.conf import receipts_alias
 from django_webhook_guard.models import WebhookBulkAction, WebhookBulkItem, WebhookReceipt
 from django_webhook_guard.models.bulk import Wish
-from django_webhook_guard.models.receipts import ReceiptQuerySet
+from django_webhook_guard.models.receipts import (
+    DISCARDABLE,
+    RELEASABLE,
+    RERUNNABLE,
+    RETRYABLE,
+    ReceiptQuerySet,
+    Status,
+)
 from django_webhook_guard.transactions import durable, is_connection_lost
 
 logger = logging.getLogger("django_webhook_guard")
@@ -26,18 +32,18 @@ STEP = 100
 STEP_LEASE = 60.0
 _CHUNK = 1_000
 
-_POSSIBLE: dict[str, Callable[[WebhookReceipt], bool]] = {
-    Wish.RETRY: lambda receipt: receipt.retryable,
-    Wish.MISSING: lambda receipt: receipt.rerunnable,
-    Wish.RERUN: lambda receipt: receipt.rerunnable,
-    Wish.RELEASE: lambda receipt: receipt.releasable,
-    Wish.DISCARD: lambda receipt: receipt.discardable,
+_STATES: dict[str, tuple[Status, ...]] = {
+    Wish.RETRY: RETRYABLE,
+    Wish.MISSING: RERUNNABLE,
+    Wish.RERUN: RERUNNABLE,
+    Wish.RELEASE: RELEASABLE,
+    Wish.DISCARD: DISCARDABLE,
 }
 
 
-def possible(wish: str, receipt: WebhookReceipt) -> bool:
-    """Tell whether a receipt is in a state for a wish."""
-    return _POSSIBLE[wish](receipt)
+def fit(receipts: ReceiptQuerySet, wish: str) -> ReceiptQuerySet:
+    """Narrow receipts to those that are in a state for a wish."""
+    return receipts.filter(status__in=_STATES[wish])
 
 
 def begin(
@@ -63,12 +69,10 @@ def begin(
         action = WebhookBulkAction.objects.using(using).begin(
             wish=wish, rate=rate, about=about, actor=actor, reason=reason
         )
-        rows = receipts.using(using).only("status", "attempts").order_by("received_at", "pk")[:MOST]
+        rows = fit(receipts.using(using), wish).only("status", "attempts").order_by("received_at", "pk")[:MOST]
         total = 0
         items: list[WebhookBulkItem] = []
         for receipt in rows.iterator(_CHUNK):
-            if not possible(wish, receipt):
-                continue
             items.append(
                 WebhookBulkItem(bulk=action, receipt_id=receipt.pk, status=receipt.status, attempts=receipt.attempts)
             )

@@ -29,6 +29,11 @@ class Status(models.TextChoices):
 
 #: States of receipts that nobody owes anything.
 FINISHED = (Status.PROCESSED, Status.IGNORED, Status.DISCARDED)
+#: States in which a person may have a receipt run again, have handlers run again that are done, release or discard it.
+RETRYABLE = (Status.FAILED, Status.DEAD)
+RERUNNABLE = (Status.PROCESSED, Status.IGNORED, *RETRYABLE)
+RELEASABLE = (Status.QUARANTINED,)
+DISCARDABLE = (Status.QUARANTINED, *RETRYABLE, Status.RECEIVED)
 
 
 class Reason(models.TextChoices):
@@ -244,22 +249,22 @@ class WebhookReceipt(models.Model):
     @property
     def retryable(self) -> bool:
         """Whether a person may have it run again."""
-        return self.status in (Status.FAILED, Status.DEAD)
+        return self.status in RETRYABLE
 
     @property
     def rerunnable(self) -> bool:
         """Whether a person may have handlers run again that are done."""
-        return self.status in (Status.PROCESSED, Status.IGNORED, Status.FAILED, Status.DEAD)
+        return self.status in RERUNNABLE
 
     @property
     def releasable(self) -> bool:
         """Whether it is held, and a person may let it run."""
-        return self.status == Status.QUARANTINED
+        return self.status in RELEASABLE
 
     @property
     def discardable(self) -> bool:
         """Whether a person may end it without its work being done."""
-        return self.status in (Status.QUARANTINED, Status.FAILED, Status.DEAD, Status.RECEIVED)
+        return self.status in DISCARDABLE
 
     def make_due(self) -> bool:
         """Give a failed or dead receipt a new budget of attempts and make it due now.
