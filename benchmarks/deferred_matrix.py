@@ -89,15 +89,16 @@ class Trial:
         engine: One of ``ENGINES``.
         events: How many.
         kills: At least so many processes die.
+        died: Stages at which processes died in earlier trials on this database; those come first that are rare.
         seed: Of everything random.
         seconds: When to stop killing at the latest.
     """
 
-    def __init__(self, database, folder, engine, *, events, kills, seed=1, seconds=900):
+    def __init__(self, database, folder, engine, *, events, kills, died=(), seed=1, seconds=900):
         self.database, self.folder, self.engine, self.wanted = database, folder, engine, kills
         self.random = random.Random(seed)
         self.deadline = time.monotonic() + seconds
-        self.numbers, self.stages, self.lock = count(1), count(self.random.randrange(100)), Lock()
+        self.numbers, self.lock, self.died = count(1), Lock(), Counter(died)
         self.done, self.found, self.workers = Flag(), Found(), []
         self.events = [self._event() for _ in range(events)]
         self.env = {"LIVE_PROCESSING": "deferred", "LIVE_DISPATCHER": engine, "LIVE_ATTEMPTS": 200}
@@ -121,8 +122,10 @@ class Trial:
     def _worker(self, kind, *, deadly=True):
         env = dict(self.env)
         if deadly:
-            stage = IN_A_WORKER[next(self.stages) % len(IN_A_WORKER)]
-            env["LIVE_KILL"] = f"{stage}:{self.random.randint(1, 6)}"
+            died = self.died + self._killed()
+            fewest = min(died[stage] for stage in IN_A_WORKER)
+            stage = self.random.choice([stage for stage in IN_A_WORKER if died[stage] == fewest])
+            env["LIVE_KILL"] = f"{stage}:{self.random.randint(1, 3)}"
         return Worker(self.database, self._log(kind), kind, **env)
 
     def _kinds(self):
@@ -321,7 +324,7 @@ def main():
     parser.add_argument("url", nargs="?", help="of a database; without it: all, and the table is written")
     parser.add_argument("engine", nargs="?", choices=ENGINES, default="sweeper")
     parser.add_argument("--events", type=int, default=1000)
-    parser.add_argument("--kills", type=int, default=60, help="per trial, at least (default: %(default)s)")
+    parser.add_argument("--kills", type=int, default=100, help="per trial, at least (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     django.setup()
@@ -332,7 +335,8 @@ def main():
     )
     results = {}
     for name, url, engine in wanted:
-        found = trial(url, engine, events=options.events, kills=options.kills, seed=options.seed)
+        died = sum((each.kills for (on, _), each in results.items() if on == name), Counter())
+        found = trial(url, engine, events=options.events, kills=options.kills, died=died, seed=options.seed)
         results[name, engine] = found
         print(f"{name}, {engine}: {found.kills.total()} kills, {dict(found.counts)}, {found.seconds:.0f} s", flush=True)
     if options.url:
