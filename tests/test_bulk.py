@@ -44,14 +44,8 @@ def test_what_was_chosen_runs_batch_by_batch_at_the_rate(runs):
     make(status="processed")
     begin(rate=2, about="dead ones")
     row = action()
-    assert (row.total, row.done, row.waiting, row.actor, row.reason, row.about) == (
-        5,
-        0,
-        5,
-        "anna",
-        "mended",
-        "dead ones",
-    )
+    assert (row.total, row.done, row.waiting) == (5, 0, 5)
+    assert (row.actor, row.reason, row.about) == ("anna", "mended", "dead ones")
     assert sweep() == {"processed": 2}
     assert sweep() == {}  # its second is not over
     assert 0 < (action().next_at - timezone.now()).total_seconds() <= 1

@@ -15,10 +15,12 @@ from django.utils import timezone
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
+from django_webhook_guard import groups
 from django_webhook_guard.conf import configuration, runnable_names
 from django_webhook_guard.models import WebhookReceipt
 from django_webhook_guard.models.clock import DatabaseNow
 from django_webhook_guard.models.receipts import Status
+from django_webhook_guard.text import visible
 
 Receipts = QuerySet[WebhookReceipt]
 
@@ -26,6 +28,7 @@ Receipts = QuerySet[WebhookReceipt]
 REACH = 1_000
 LONGEST_TERM = 255
 _HEX = re.compile(r"[0-9a-f]{16,64}")
+_GROUP = re.compile(r"[0-9a-f]{16}")
 _NUMBER = re.compile(r"[0-9]{1,19}")
 COLUMNS = (
     "fingerprint", "source", "tenant", "event_id", "event_type", "object_key", "idempotency_key", "status", "reason",
@@ -159,7 +162,27 @@ class ReceivedFilter(_FixedFilter):
         return queryset.filter(received_at__gte=timezone.now() - self.ranges[value][1])
 
 
-FILTERS = (StatusFilter, SourceFilter, ReceivedFilter)
+class ErrorFilter(admin.SimpleListFilter):
+    """Receipts of one kind of failure; its page links here, and the list offers no choice of its own."""
+
+    title = _("failure")
+    parameter_name = "error"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
+        chosen = request.GET.get(self.parameter_name, "")
+        return [(chosen, visible(chosen))] if chosen else []
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        value = self.value()
+        if value is None:
+            return queryset
+        if value != groups.NO_ERROR and not _GROUP.fullmatch(value):
+            return queryset.none()
+        narrowed: Any = queryset
+        return groups.failing(narrowed, value)
+
+
+FILTERS = (StatusFilter, SourceFilter, ReceivedFilter, ErrorFilter)
 
 
 # -- search ------------------------------------------------------------------------------------------------------------

@@ -23,6 +23,8 @@ from django_webhook_guard.text import shortened, visible
 #: How many attempts a page shows, the newest, and how much of the end of a traceback, in characters.
 ATTEMPTS = 50
 TRACEBACK = 8_192
+#: How many receipts are looked at for the names of their handlers.
+SAMPLE = 200
 _FINGERPRINT = re.compile(r"[0-9a-f]{64}")
 
 
@@ -83,6 +85,14 @@ def _handlers(receipt: WebhookReceipt) -> list[Handler]:
         return owed(source.name, receipt.event_type, receipt.handlers)
     except Misconfigured:
         return []
+
+
+def handlers_of(receipts: QuerySet[WebhookReceipt]) -> list[str]:
+    """Return the names of the handlers that some receipts have, of the newest ``SAMPLE`` of them."""
+    names: dict[str, None] = {}
+    for receipt in receipts.only("source", "event_type", "handlers").order_by("-received_at")[:SAMPLE]:
+        names |= dict.fromkeys([*(handler.name for handler in _handlers(receipt)), *receipt.handlers])
+    return sorted(map(visible, names))
 
 
 def _problem(receipt: WebhookReceipt) -> str:

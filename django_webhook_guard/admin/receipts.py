@@ -6,29 +6,46 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.contrib import admin
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.utils import flatten_fieldsets, quote, unquote
 from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
+from django.utils import timezone
+from django.utils.http import urlencode
+from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_POST, require_safe
 
-from django_webhook_guard.admin import columns, detail, payload, retrying
+from django_webhook_guard import bulk, groups
+from django_webhook_guard.admin import columns, detail, errors, payload, retrying
+from django_webhook_guard.admin.bulk import may
 from django_webhook_guard.admin.changelist import (
     FILTERS,
     REACH,
     BoundedPaginator,
+    ErrorFilter,
     ReceiptChangeList,
     is_number,
     numbers,
     search,
 )
-from django_webhook_guard.admin.reporting import asked, audited, question, tell_about_many, tell_about_one
+from django_webhook_guard.admin.reporting import (
+    all_of_them,
+    asked,
+    asked_about_all,
+    audited,
+    question,
+    tell_about_many,
+    tell_about_one,
+)
 from django_webhook_guard.admin.retrying import ACTS, DISCARD, RELEASE, RETRY, Act
 from django_webhook_guard.conf import receipts_alias
 from django_webhook_guard.models import WebhookReceipt
+from django_webhook_guard.models.bulk import Wish
+from django_webhook_guard.models.receipts import ReceiptQuerySet
 from django_webhook_guard.text import shortened
 
 if TYPE_CHECKING:
@@ -37,6 +54,8 @@ else:
     _ModelAdmin = admin.ModelAdmin
 
 MAX_REASON = 200
+MAX_ABOUT = 1_000
+_BOUNDS = {"slowest": f"{bulk.SLOWEST:g}", "fastest": f"{bulk.FASTEST:g}"}
 
 _STATE = (
     (columns.status, columns.attempts, columns.plain("deliveries")),
@@ -199,6 +218,110 @@ class WebhookReceiptAdmin(_ModelAdmin):
         report = self._do(act, request, receipts, shown, reason)
         tell_about_many(request, act, report)
 
+    # -- many receipts -------------------------------------------------------------------------------------------------
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        """Show the list, with links to what can be done with all of it."""
+        asked_for = request.GET.urlencode()
+        tools = [(_("What fails"), self._page("errors"))]
+        for wish in (Wish.RETRY, Wish.RELEASE, Wish.DISCARD):
+            if may(request, wish):
+                tools.append((all_of_them(wish), f"{self._page('bulk', wish)}?{asked_for}"))
+        return super().changelist_view(request, {"tools": tools, **(extra_context or {})})
+
+    def errors_view(self, request: HttpRequest) -> HttpResponse:
+        """Show failed and dead receipts by what went wrong."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        receipts: Any = self.get_queryset(request)
+        found = groups.found(receipts)
+        context = {
+            **self.admin_site.each_context(request),
+            "title": _("What fails"),
+            "opts": self.opts,
+            "media": self.media,
+            "rows": [self._group(request, errors.row(group)) for group in found.groups],
+            "more": found.more,
+            "reach": groups.REACH,
+            "list_url": self._page("changelist"),
+        }
+        return TemplateResponse(request, "admin/django_webhook_guard/webhookreceipt/errors.html", context)
+
+    def _group(self, request: HttpRequest, row: errors.Row) -> dict[str, Any]:
+        example = row.example
+        narrowed = urlencode({ErrorFilter.parameter_name: row.key})
+        probe = example is not None and self.has_retry_permission(request, example)
+        return {
+            "row": row,
+            "list_url": f"{self._page('changelist')}?{narrowed}",
+            "example_url": self._url("change", example) if example is not None else "",
+            "probe_url": self._url("retry", example) if example is not None and probe else "",
+            "shown": retrying.row_shown(example) if example is not None else "",
+            "retry_url": f"{self._page('bulk', Wish.RETRY)}?{narrowed}" if may(request, Wish.RETRY) else "",
+        }
+
+    def bulk_view(self, request: HttpRequest, wish: str) -> HttpResponse:
+        """Count what a filter of the list finds, ask once more, and leave it to the sweeper."""
+        if wish not in Wish.values:
+            raise Http404
+        if not may(request, wish):
+            raise PermissionDenied
+        until = retrying.moment(request.POST.get("until", "")) or timezone.now()
+        receipts = bulk.fit(self._filtered(request), wish).filter(received_at__lte=until)
+        problems = []
+        if request.method == "POST":
+            rate, reason = _rate(request), shortened(request.POST.get("reason", "").strip(), MAX_REASON)
+            if rate is None:
+                problems.append(_("Give a rate of %(slowest)s to %(fastest)s receipts a second.") % _BOUNDS)
+            if not reason:
+                problems.append(_("Give a reason."))
+            if rate is not None and reason:
+                user: Any = request.user
+                action = bulk.begin(
+                    receipts, wish, actor=user.get_username(), reason=reason, about=self._about(request), rate=rate
+                )
+                shown = f"{self.admin_site.name}:{action._meta.app_label}_{action._meta.model_name}_change"
+                return HttpResponseRedirect(reverse(shown, args=[action.pk]))
+        count = receipts.order_by().values("pk")[: bulk.MOST + 1].count()
+        context = {
+            **self.admin_site.each_context(request),
+            "title": all_of_them(wish),
+            "opts": self.opts,
+            "media": self.media,
+            "lines": asked_about_all(wish, min(count, bulk.MOST), cut=count > bulk.MOST),
+            "about": self._about(request),
+            "handlers": detail.handlers_of(receipts) if wish in (Wish.MISSING, Wish.RERUN) else [],
+            "errors": problems,
+            "count": count,
+            "until": until.isoformat(),
+            "rate": request.POST.get("rate", f"{bulk.RATE:g}"),
+            "slowest": f"{bulk.SLOWEST:g}",
+            "fastest": f"{bulk.FASTEST:g}",
+            "max_reason": MAX_REASON,
+            "button": all_of_them(wish),
+            "list_url": f"{self._page('changelist')}?{request.GET.urlencode()}",
+            "others": [
+                (all_of_them(other), f"{self._page('bulk', other)}?{request.GET.urlencode()}")
+                for other in Wish.values
+                if other != wish and may(request, other)
+            ],
+        }
+        return TemplateResponse(request, "admin/django_webhook_guard/webhookreceipt/bulk.html", context)
+
+    def _filtered(self, request: HttpRequest) -> ReceiptQuerySet:
+        """Return the receipts that the list would show for the same address."""
+        try:
+            found = self.get_changelist_instance(request).queryset
+        except IncorrectLookupParameters:
+            raise Http404 from None
+        receipts: Any = self.get_queryset(request).filter(pk__in=found.order_by().values("pk"))
+        return receipts  # type: ignore[no-any-return]
+
+    def _about(self, request: HttpRequest) -> str:
+        """Return the filter in words that can be read later."""
+        asked_for = [f"{name}={value}" for name, value in sorted(request.GET.items()) if value]
+        return shortened(", ".join(asked_for) or _("all receipts"), MAX_ABOUT)
+
     # -- one receipt ---------------------------------------------------------------------------------------------------
 
     def get_urls(self) -> list[URLPattern]:
@@ -210,7 +333,15 @@ class WebhookReceiptAdmin(_ModelAdmin):
             path(f"<path:object_id>/{name}/", self.admin_site.admin_view(view), name=self._url_name(name))
             for name, view in views
         ]
-        return [*own, *super().get_urls()]
+        pages = [
+            path("errors/", self.admin_site.admin_view(require_safe(self.errors_view)), name=self._url_name("errors")),
+            path("bulk/<slug:wish>/", self.admin_site.admin_view(self.bulk_view), name=self._url_name("bulk")),
+        ]
+        return [*pages, *own, *super().get_urls()]
+
+    def _page(self, name: str, *args: Any) -> str:
+        """Return the address of a page that is about no single receipt."""
+        return reverse(f"{self.admin_site.name}:{self._url_name(name)}", args=args, current_app=self.admin_site.name)
 
     def _url_name(self, name: str) -> str:
         return f"{self.opts.app_label}_{self.opts.model_name}_{name}"
@@ -319,3 +450,11 @@ class WebhookReceiptAdmin(_ModelAdmin):
             audit=audit,
             using=receipts_alias(),
         )
+
+
+def _rate(request: HttpRequest) -> float | None:
+    try:
+        rate = float(request.POST.get("rate", ""))
+    except ValueError:
+        return None
+    return rate if bulk.SLOWEST <= rate <= bulk.FASTEST else None

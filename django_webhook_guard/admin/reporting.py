@@ -52,6 +52,61 @@ def asked(act: Act, receipts: Sequence[WebhookReceipt]) -> list[str]:
     return [*lines, _("What is in another state, or moved on since the list was shown, is left alone.")]
 
 
+def all_of_them(wish: str) -> str:
+    """Return the title and the button of the page that asks about all receipts of a filter."""
+    return {
+        "retry": _("Retry all"),
+        "missing": _("Run what has not run, of all"),
+        "rerun": _("Run all handlers again, of all"),
+        "release": _("Release all"),
+        "discard": _("Discard all"),
+    }[wish]
+
+
+def asked_about_all(wish: str, count: int, *, cut: bool) -> list[str]:
+    """Return what the page says that asks about all receipts of a filter.
+
+    Args:
+        wish: What is about to be done.
+        count: How many receipts are in a state for it.
+        cut: Whether there are more.
+    """
+    if not count:
+        return [_("No receipt of this list is in a state for it.")]
+    words = {
+        "retry": ngettext(
+            "%(count)d failed or dead receipt is retried: handlers that are done do not run again.",
+            "%(count)d failed or dead receipts are retried: handlers that are done do not run again.",
+            count,
+        ),
+        "missing": ngettext(
+            "Handlers that have not run yet run for %(count)d receipt.",
+            "Handlers that have not run yet run for %(count)d receipts.",
+            count,
+        ),
+        "rerun": ngettext(
+            "All handlers run again for %(count)d receipt, whatever they have done before.",
+            "All handlers run again for %(count)d receipts, whatever they have done before.",
+            count,
+        ),
+        "release": ngettext(
+            "%(count)d quarantined receipt is released: its handlers run.",
+            "%(count)d quarantined receipts are released: their handlers run.",
+            count,
+        ),
+        "discard": ngettext(
+            "%(count)d receipt ends without its work being done, for good.",
+            "%(count)d receipts end without their work being done, for good.",
+            count,
+        ),
+    }
+    lines = [words[wish] % {"count": count}]
+    if cut:
+        lines.append(_("There are more than that; the oldest are taken."))
+    lines.append(_("The sweeper does it in the background; one that moves on meanwhile is left alone."))
+    return lines
+
+
 def audited(act: Act) -> str:
     """Return the words of the admin's log, with places for status, attempts and reason."""
     return {

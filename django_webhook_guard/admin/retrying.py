@@ -75,19 +75,20 @@ def read_shown(rows: Iterable[str], moments: Iterable[str] = ()) -> Shown:
         status, _second, attempts = rest.partition(":")
         if _is_count(number) and _is_count(attempts):
             found[int(number)] = (status, int(attempts))
-    return Shown(rows=found, at=max(filter(None, map(_moment, moments)), default=None))
+    return Shown(rows=found, at=max(filter(None, map(moment, moments)), default=None))
 
 
 def _is_count(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) < 20
 
 
-def _moment(text: str) -> datetime | None:
+def moment(text: str) -> datetime | None:
+    """Read a moment that a form sends back; None where it cannot be read."""
     try:
-        moment = datetime.fromisoformat(text)
+        found = datetime.fromisoformat(text)
     except ValueError:
         return None
-    return moment if timezone.is_aware(moment) else None
+    return found if timezone.is_aware(found) else None
 
 
 def row_shown(receipt: WebhookReceipt) -> str:
