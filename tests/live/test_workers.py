@@ -238,6 +238,8 @@ def test_an_old_worker_finishes_nothing_that_it_does_not_know(engine, database, 
 @by_hand_elsewhere
 def test_a_zombie_of_a_worker_cannot_commit(engine, database, new):
     """The first worker sleeps beyond its lease; the second one takes over."""
+    if database.vendor == "sqlite":
+        pytest.skip("its one writer is the running handler, so that nobody takes over")
     event = new("stripe", "one.x", sleep=5)
     with engine("sweeper", workers=2) as server:
         delivered(server, [event])
