@@ -1,0 +1,104 @@
+"""At three in the morning, in a real Chromium: what failed, why, try one, retry the others, see that it worked."""
+
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from django_webhook_guard.models import WebhookAttempt, WebhookBulkAction, WebhookReceipt
+from django_webhook_guard.sweeper import sweep
+from tests.test_admin import LIST, make
+from tests.test_admin_browser import browser, fits, photograph, server, visit
+
+__all__ = ["browser", "server", "visit"]
+
+pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True, databases=["default", "other"])]
+
+
+@pytest.fixture
+def night(handler):
+    """500 failed events of one kind, some of others; the handlers work again."""
+    runs = []
+    handler("stripe", "invoice.*", name="billing.handlers:create_invoice")(lambda event: runs.append(event.event_id))
+    now = timezone.now()
+    kinds = [
+        (
+            "a" * 16,
+            500,
+            "requests.exceptions.ConnectionError",
+            "billing.tax:rate_of:41",
+            "tax service: connection refused",
+        ),
+        ("b" * 16, 3, "builtins.KeyError", "billing.handlers:create_invoice:17", "'customer'"),
+    ]
+    for key, count, error, place, message in kinds:
+        for number in range(count):
+            receipt = make(
+                status="dead" if number % 3 else "failed", event_type="invoice.paid",
+                handlers=["billing.handlers:create_invoice"], received_at=now - timedelta(hours=3, seconds=-number),
+                due_at=None if number % 3 else now + timedelta(hours=1),
+            )  # fmt: skip
+            WebhookAttempt.objects.create(
+                receipt=receipt, number=3, trigger="sweeper", outcome=receipt.status, error_group=key,
+                handler="billing.handlers:create_invoice", error_class=error, place=place, message=message,
+                release="2026.11.3", started_at=now - timedelta(minutes=20, seconds=number), duration_ms=1204,
+            )  # fmt: skip
+    make()
+    return runs
+
+
+def test_from_the_failure_to_green(visit, night):
+    page = visit(LIST)
+    page.get_by_role("link", name="What fails").click()
+    page.wait_for_selector(".webhook-group")
+    photograph(page, "oncall-errors")
+    assert page.locator(".webhook-group").count() == 3
+    first = page.locator(".webhook-group").first
+    assert "requests.exceptions.ConnectionError" in first.inner_text()
+    assert "333 dead" in first.inner_text() and "167 failed" in first.inner_text()
+
+    first.get_by_role("button", name="Retry one, to see").click()
+    page.wait_for_selector(".messagelist li")
+    assert "It ran: processed." in page.locator(".messagelist").inner_text()
+    assert len(night) == 1
+
+    page.goto(page.url.partition("/admin/")[0] + f"{LIST}errors/")
+    page.locator(".webhook-group").first.get_by_role("link", name="Retry all…").click()
+    page.wait_for_selector("#webhook-rate")
+    photograph(page, "oncall-confirm")
+    assert "499 failed or dead receipts" in page.locator("#content").inner_text()
+    page.get_by_label("Receipts a second:").fill("1000")
+    page.get_by_label("Reason, kept in the history:").fill("the tax service is back")
+    page.get_by_role("button", name="Retry all").click()
+    page.wait_for_selector("progress")
+    photograph(page, "oncall-begun")
+    for _ in range(12):
+        sweep()
+        WebhookBulkAction.objects.update(next_at=timezone.now())
+        if WebhookBulkAction.objects.get().state == "done":
+            break
+    page.reload()
+    photograph(page, "oncall-done")
+    assert "499 of 499 done" in page.locator("#content").inner_text()
+    assert WebhookReceipt.objects.filter(status="processed").count() == 500
+    assert len(night) == 500
+    page.goto(page.url.partition("/admin/")[0] + f"{LIST}errors/")
+    assert page.locator(".webhook-group").count() == 2
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("dark", 1280), ("light", 390), ("dark", 390)])
+def test_the_pages_fit(visit, night, scheme, width):
+    page = visit(f"{LIST}errors/", scheme=scheme, width=width)
+    photograph(page, f"oncall-errors-{scheme}-{width}")
+    assert fits(page)
+    page = visit(f"{LIST}bulk/retry/?error={'a' * 16}", scheme=scheme, width=width)
+    photograph(page, f"oncall-confirm-{scheme}-{width}")
+    assert fits(page)
+    page.get_by_label("Reason, kept in the history:").fill("the tax service is back")
+    page.get_by_role("button", name="Retry all").click()
+    page.wait_for_selector("progress")
+    photograph(page, f"oncall-progress-{scheme}-{width}")
+    assert fits(page)
+    page.get_by_role("button", name="Stop").click()
+    page.wait_for_selector(".messagelist li")
+    assert WebhookBulkAction.objects.get().state == "stopped"
