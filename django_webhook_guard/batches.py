@@ -111,7 +111,7 @@ def _claim_stored(arrival: Arrival) -> Claim | None:
     row = statements.read(arrival.using, arrival.event.fingerprint)
     if row is None or row.status not in ("received", "ignored", "quarantined"):
         return None
-    if row.status == "received" and arrival.source.deferred:
+    if row.status == "received" and arrival.deferred:
         return accepted(row, wake=arrival.waking, new=True)
     if row.status == "received":
         taken = take_over(arrival, row)

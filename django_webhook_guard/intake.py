@@ -15,6 +15,7 @@ from django_webhook_guard.delivery import Delivery
 from django_webhook_guard.events import bury, lease_seconds, marks, owed
 from django_webhook_guard.handlers import Handler
 from django_webhook_guard.identity import Event, held_fingerprint
+from django_webhook_guard.pausing import is_paused
 from django_webhook_guard.statements import Inserted, NewReceipt, Row
 from django_webhook_guard.transactions import committed, durable, repeated
 
@@ -79,6 +80,7 @@ class Arrival:
         why: The same in words.
         validated: What its schema made of its content.
         waking: Whether a worker can be woken at the moment.
+        paused: Whether a person has paused the source, or a handler of the event.
     """
 
     event: Event
@@ -92,6 +94,12 @@ class Arrival:
     why: str = ""
     validated: Any = field(default=None, repr=False)
     waking: bool = False
+    paused: bool = False
+
+    @property
+    def deferred(self) -> bool:
+        """Whether the event is only held, for somebody else to run it."""
+        return self.paused or self.source.deferred
 
     @property
     def lease(self) -> float:
@@ -112,7 +120,16 @@ def claim(arrival: Arrival) -> Claim:
         django.db.OperationalError: The database is away, or busy for too long.
         RuntimeError: There is an outer transaction.
     """
-    return repeated(lambda: _look(arrival))
+    return repeated(lambda: _look(or_paused(arrival)))
+
+
+def or_paused(arrival: Arrival) -> Arrival:
+    """Return an event that is only held where a person has paused its source, or one of its handlers.
+
+    Raises:
+        django.db.OperationalError: The database is away.
+    """
+    return replace(arrival, paused=True, waking=False) if is_paused(arrival.source, arrival.handlers) else arrival
 
 
 def _look(arrival: Arrival) -> Claim:
@@ -258,7 +275,7 @@ def new_receipt(arrival: Arrival) -> NewReceipt:
         return _receipt(arrival, status="quarantined", reason=arrival.hold or "late", result=arrival.why)
     if not arrival.handlers:
         return _receipt(arrival, status="ignored", reason="unhandled", finished=True)
-    if arrival.source.deferred:
+    if arrival.deferred:
         return _receipt(arrival, status="received", due=WOKEN_FOR if arrival.waking else 0)
     return _receipt(arrival, status="processing", attempts=1, lease=arrival.lease)
 
@@ -330,7 +347,7 @@ def _answer(arrival: Arrival, row: Row) -> Claim | None:
     if held or row.status in ("processed", "discarded"):
         return _answer_closed(arrival, row)
     arrival = _as_stored(arrival, row)
-    return _answer_deferred(arrival, row) if arrival.source.deferred else _answer_inline(arrival, row)
+    return _answer_deferred(arrival, row) if arrival.deferred else _answer_inline(arrival, row)
 
 
 def _answer_inline(arrival: Arrival, row: Row) -> Claim | None:
@@ -401,8 +418,9 @@ def _as_stored(arrival: Arrival, row: Row) -> Arrival:
     """
     source = source_of(row.source) or arrival.source
     handlers = owed(source.name, row.event_type, row.handlers)
-    waking = arrival.waking and source.wakes
-    return replace(arrival, source=source, handlers=tuple(handlers), waking=waking)
+    paused = is_paused(source, handlers)
+    waking = arrival.waking and source.wakes and not paused
+    return replace(arrival, source=source, handlers=tuple(handlers), waking=waking, paused=paused)
 
 
 def _answer_processing(arrival: Arrival, row: Row) -> Claim | None:

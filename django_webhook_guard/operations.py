@@ -12,11 +12,12 @@ from typing import Any
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db import transaction
 
-from django_webhook_guard.conf import receipts_alias, source_of
+from django_webhook_guard import pausing
+from django_webhook_guard.conf import names_of, receipts_alias, source_of
 from django_webhook_guard.effects import effect_digest
 from django_webhook_guard.events import named, owed
 from django_webhook_guard.handlers import Handler
-from django_webhook_guard.models import WebhookCheckpoint, WebhookEffect, WebhookReceipt
+from django_webhook_guard.models import WebhookCheckpoint, WebhookEffect, WebhookPause, WebhookReceipt
 from django_webhook_guard.text import visible
 
 logger = logging.getLogger("django_webhook_guard")
@@ -148,6 +149,55 @@ def settle(
             transaction.set_rollback(True, using=using)
     what = f"settled ({name}: {'happened' if happened else 'did not happen'})"
     return _told(done, what, receipt, actor, reason)
+
+
+def pause(source: str, handler: str = "", *, actor: str, reason: str = "") -> bool:
+    """Run nothing of a source, or nothing that one of its handlers has a part in, until it is resumed.
+
+    Deliveries are verified and stored all the while, and an inline source answers as a deferred one does.
+
+    Args:
+        source: The source's name.
+        handler: The handler's name; an empty string: the whole source.
+        actor: Who, as text.
+        reason: Why.
+
+    Returns:
+        Whether it was paused by this call.
+    """
+    using = receipts_alias()
+    done = WebhookPause.objects.using(using).begin(source, handler, actor=actor, reason=reason)
+    pausing.forget()
+    if done:
+        logger.warning("webhook source %s paused (%s) by %s: %s", source, visible(handler) or "all of it",
+                       visible(actor), visible(reason) or "-")  # fmt: skip
+    return done
+
+
+def resume(source: str, handler: str = "", *, actor: str, reason: str = "", rate: float | None = None) -> bool:
+    """Let a source, or a handler, go on.
+
+    Args:
+        source: The source's name.
+        handler: The handler's name; an empty string: the whole source.
+        actor: Who, as text.
+        reason: Why.
+        rate: How many of the waiting receipts may become due a second; None: all at once.
+
+    Returns:
+        Whether it was resumed by this call.
+    """
+    using = receipts_alias()
+    receipts = WebhookReceipt.objects.using(using).filter(source__in=names_of(source))
+    with transaction.atomic(using=using):
+        done = WebhookPause.objects.using(using).end(source, handler)
+        if done:
+            receipts.spread(rate) if rate else receipts.make_overdue()
+    pausing.forget()
+    if done:
+        logger.warning("webhook source %s resumed (%s) by %s: %s", source, visible(handler) or "all of it",
+                       visible(actor), visible(reason) or "-")  # fmt: skip
+    return done
 
 
 def _told(done: bool, what: str, receipt: WebhookReceipt, actor: str, reason: str) -> bool:

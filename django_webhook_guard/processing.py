@@ -24,6 +24,7 @@ from django_webhook_guard.exceptions import EffectUnknown, GiveUp, LeaseLost, No
 from django_webhook_guard.handlers import Handler
 from django_webhook_guard.leases import AlreadyDone, Lease, lease_of
 from django_webhook_guard.models import WebhookCheckpoint, WebhookReceipt
+from django_webhook_guard.pausing import is_paused
 from django_webhook_guard.recording import Failure, failing_name, insert_attempt, kept, message_of, record
 from django_webhook_guard.running import HandlerRun
 from django_webhook_guard.signals import webhook_dead, webhook_failed, webhook_processed
@@ -42,6 +43,8 @@ __all__ = ["Lease", "Run", "carry_out", "lease_of", "run"]
 logger = logging.getLogger("django_webhook_guard")
 handlers_logger = logging.getLogger("django_webhook_guard.handlers")
 
+#: Seconds until a receipt is looked at again that a person has paused.
+PAUSED = 60
 #: How often an atomic handler's transaction is repeated after a deadlock, serialization failure or SQLite lock.
 HANDLER_REPEATS = 3
 #: The shortest wait until a next attempt, in seconds: ``RetryLater(0)`` must not keep a worker busy with one event.
@@ -107,7 +110,7 @@ def run(receipt_id: int, trigger: str, actor: str = "") -> Run | None:
         actor: Who asked for it, as text.
 
     Returns:
-        How it ended; None where it is gone, not due, not this process's, or somebody was faster.
+        How it ended; None where it is gone, not due, paused, not this process's, or somebody was faster.
 
     Raises:
         RuntimeError: There is an outer transaction.
@@ -122,6 +125,10 @@ def run(receipt_id: int, trigger: str, actor: str = "") -> Run | None:
     if row.used >= source.retry.max_attempts and row.status != "received":
         return Run(decision="failed", status="dead", reason="exhausted") if bury(using, row) else None
     handlers = owed(source.name, row.event_type, row.handlers)
+    if is_paused(source, handlers):
+        with committed(using):
+            statements.postpone(using, receipt_id, PAUSED)
+        return None
     seconds = lease_seconds(handlers, source)
     names = tuple(dict.fromkeys((*row.handlers, *(handler.name for handler in handlers))))
 

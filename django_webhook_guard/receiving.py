@@ -393,6 +393,7 @@ def _take_all(verified: _Verified, items: Sequence[Any]) -> Outcome:
     found = [_item(verified, number, item) for number, item in enumerate(items)]
     arrivals = [each for each in found if isinstance(each, Arrival)]
     outcomes = [each for each in found if isinstance(each, Outcome)]
+    arrivals = [intake.or_paused(arrival) for arrival in arrivals]
     new = set(batches.store(arrivals, items=len(items))) if arrivals else set()
     for arrival in arrivals:
         first = arrival.event.fingerprint in new

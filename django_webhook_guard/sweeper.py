@@ -13,7 +13,7 @@ from typing import Literal, Protocol
 
 from django.db import DatabaseError, Error, InterfaceError, close_old_connections, connections, reset_queries
 
-from django_webhook_guard import bulk, dispatchers, processing, statements
+from django_webhook_guard import bulk, dispatchers, pausing, processing, statements
 from django_webhook_guard.conf import names_of, receipts_alias, runnable_names, source_of
 from django_webhook_guard.models import WebhookReceipt
 from django_webhook_guard.processing import Run
@@ -66,7 +66,7 @@ def sweep(
     """
     using = receipts_alias()
     _advance_bulk()
-    names = runnable_names() if source is None else names_of(source)
+    names = _names(source)
     rest = _due(using, names, batch)[::-1]
     counts: Counter[str] = Counter()
     while rest and (stop is None or not stop.is_set()):
@@ -131,6 +131,15 @@ def handed_over(receipt_id: int) -> bool | None:
     return _woken(using, receipt_id) != "here"
 
 
+def _names(source: str | None) -> list[str]:
+    """Return the stored source names whose receipts may run: without those that a person has paused."""
+    names = runnable_names() if source is None else names_of(source)
+    paused = pausing.paused_sources()
+    if not paused:
+        return names
+    return [name for name in names if (found := source_of(name)) is not None and found.name not in paused]
+
+
 def _due(using: str, names: Sequence[str], batch: int) -> list[tuple[int, str]]:
     """Return numbers and stored sources of receipts that are due.
 
@@ -148,7 +157,7 @@ def _due(using: str, names: Sequence[str], batch: int) -> list[tuple[int, str]]:
 
 
 def _due_now(source: str | None) -> int:
-    names = runnable_names() if source is None else names_of(source)
+    names = _names(source)
     return WebhookReceipt.objects.using(receipts_alias()).due().filter(source__in=names).count()
 
 

@@ -3,10 +3,11 @@
 from django_webhook_guard.models.batches import WebhookBatch
 from django_webhook_guard.models.bulk import WebhookBulkAction, WebhookBulkItem
 from django_webhook_guard.models.effects import WebhookEffect, WebhookVersion
+from django_webhook_guard.models.pauses import WebhookPause
 from django_webhook_guard.models.receipts import WebhookReceipt
 from django_webhook_guard.models.records import WebhookAttempt, WebhookCheckpoint, WebhookSeen
 
 __all__ = [
     "WebhookAttempt", "WebhookBatch", "WebhookBulkAction", "WebhookBulkItem", "WebhookCheckpoint", "WebhookEffect",
-    "WebhookReceipt", "WebhookSeen", "WebhookVersion",
+    "WebhookPause", "WebhookReceipt", "WebhookSeen", "WebhookVersion",
 ]  # fmt: skip

@@ -1,12 +1,13 @@
 """The row of an event."""
 
 from collections.abc import Collection, Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Self
 
 from django.db import models, router
 from django.db.models import F, OuterRef, Q
 from django.db.models.functions import Coalesce
+from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from django_webhook_guard.models.batches import WebhookBatch
@@ -85,6 +86,22 @@ class ReceiptQuerySet(models.QuerySet["WebhookReceipt"]):
     def due(self) -> Self:
         """Open receipts whose next moment has come, by the database's clock, the oldest first."""
         return self.open().filter(due_at__lte=DatabaseNow()).order_by("due_at")
+
+    def spread(self, rate: float) -> int:
+        """Let open receipts become due one after another from now on, the oldest first.
+
+        Args:
+            rate: Receipts a second.
+
+        Returns:
+            How many there were.
+        """
+        numbers = list(self.open().order_by("received_at", "pk").values_list("pk", flat=True))
+        size, now = max(1, round(rate)), timezone.now()
+        for start in range(0, len(numbers), size):
+            chosen = type(self)(self.model, using=self.db).open().filter(pk__in=numbers[start : start + size])
+            chosen.exclude(status=Status.PROCESSING).update(due_at=now + timedelta(seconds=start / rate))
+        return len(numbers)
 
     def newest(self, source: str, number: int) -> Self:
         """The receipts of a source that came last, by the index on source and time."""
@@ -220,6 +237,7 @@ class WebhookReceipt(models.Model):
             ("discard_webhookreceipt", _("Can discard open, dead and quarantined webhook receipts")),
             ("rerun_webhookreceipt", _("Can run handlers of webhook receipts again that are done")),
             ("settle_webhookreceipt", _("Can settle effects of unknown outcome of webhook receipts")),
+            ("pause_webhookreceipt", _("Can pause and resume sources and handlers of webhooks")),
             ("view_webhookreceipt_payload", _("Can view personal data in payloads of webhook receipts")),
         ]
         constraints = [models.UniqueConstraint(fields=["fingerprint"], name="webhook_receipt_fingerprint")]
