@@ -6,7 +6,7 @@ import pytest
 from django.contrib.admin.models import LogEntry
 from django.utils import timezone
 
-from django_webhook_guard.models import WebhookBulkAction, WebhookReceipt
+from django_webhook_guard.models import WebhookBulkAction, WebhookPause, WebhookReceipt
 from django_webhook_guard.sweeper import sweep
 from tests.test_admin import EVIL, LIST, make, person
 
@@ -116,7 +116,7 @@ def test_a_filter_of_the_list_is_kept(operator):
     assert parse_qs(urlsplit(url).query) == {"source": ["github"]}
     page = operator.get(url)
     assert (page.context["count"], page.context["about"]) == (1, "source=github")
-    assert set(links) == {"What fails", "Retry all"}
+    assert set(links) == {"What fails", "Sources", "Retry all"}
 
 
 def test_what_came_after_the_page_was_shown_is_not_meant(operator):
@@ -215,3 +215,69 @@ def test_receipts_whose_run_was_killed_have_a_row_without_an_example(operator):
     assert operator.get(group["retry_url"]).context["count"] == 2
     assert operator.get(ERRORS).status_code == 200
     assert WebhookReceipt.objects.filter(status="dead").count() == 2
+
+
+# -- pause and resume --------------------------------------------------------------------------------------------------
+
+SOURCES = f"{LIST}sources/"
+
+
+@pytest.fixture
+def chief(handler):
+    handler("stripe", "invoice.*", name=f"pay {EVIL}"[:200])(lambda event: None)
+    return person("anna", "view_webhookreceipt", "pause_webhookreceipt")
+
+
+def test_a_source_is_paused_and_resumed_by_who_may(chief, operator, post):
+    assert "Pause" not in operator.get(SOURCES).content.decode().split("webhook-sources", 1)[1]
+    assert operator.post(SOURCES, {"source": "stripe", "pause": "1"}).status_code == 403
+    assert person("nobody").get(SOURCES).status_code == 403
+    answer = chief.post(SOURCES, {"source": "stripe", "handler": "", "reason": "bank", "pause": "1"}, follow=True)
+    assert "“stripe” is paused" in answer.content.decode()
+    pause = WebhookPause.objects.get()
+    assert (pause.source, pause.handler, pause.actor, pause.reason) == ("stripe", "", "anna", "bank")
+    for client in (chief, operator):
+        page = client.get(LIST).content.decode()
+        assert 'class="errornote"' in page and "<bdi>stripe</bdi>" in page
+    assert post("stripe", {"id": "evt_1", "type": "invoice.paid"}).status_code == 202
+    answer = chief.post(SOURCES, {"source": "stripe", "handler": "", "rate": "5", "resume": "1"}, follow=True)
+    assert "goes on" in answer.content.decode()
+    assert not WebhookPause.objects.exists()
+    assert sweep() == {"processed": 1}
+    assert 'class="errornote"' not in chief.get(LIST).content.decode()
+
+
+def test_a_handler_is_paused_whatever_its_name(chief):
+    name = f"pay {EVIL}"[:200]
+    page = chief.post(SOURCES, {"source": "stripe", "handler": name, "pause": "1"}, follow=True).content.decode()
+    assert WebhookPause.objects.get().handler == name
+    assert "<script>alert" not in page
+    assert "was paused before" in chief.post(
+        SOURCES, {"source": "stripe", "handler": name, "pause": "1"}, follow=True
+    ).content.decode()  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"source": "nonsense", "pause": "1"}, {"pause": "1"}, {"source": "stripe", "handler": "\0", "pause": "1"},
+        {"source": "stripe", "handler": "x" * 9999, "pause": "1"},
+    ],
+)  # fmt: skip
+def test_what_is_not_there_is_not_paused(chief, data):
+    assert "no such source" in chief.post(SOURCES, data, follow=True).content.decode()
+    assert not WebhookPause.objects.exists()
+
+
+@pytest.mark.parametrize("rate", ["0", "-1", "nan", "x", "1e9"])
+def test_a_rate_that_makes_no_sense_resumes_nothing(chief, rate):
+    chief.post(SOURCES, {"source": "stripe", "pause": "1"})
+    answer = chief.post(SOURCES, {"source": "stripe", "rate": rate, "resume": "1"}, follow=True)
+    assert "Give a rate" in answer.content.decode()
+    assert WebhookPause.objects.exists()
+
+
+def test_the_pause_of_a_source_that_is_gone_can_be_ended(chief, sources):
+    chief.post(SOURCES, {"source": "github", "pause": "1"})
+    sources(github=None)
+    assert "goes on" in chief.post(SOURCES, {"source": "github", "resume": "1"}, follow=True).content.decode()

@@ -102,3 +102,23 @@ def test_the_pages_fit(visit, night, scheme, width):
     page.get_by_role("button", name="Stop").click()
     page.wait_for_selector(".messagelist li")
     assert WebhookBulkAction.objects.get().state == "stopped"
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 390)])
+def test_a_source_is_paused_and_resumed(visit, night, scheme, width):
+    page = visit(f"{LIST}sources/", scheme=scheme, width=width)
+    photograph(page, f"sources-{scheme}-{width}")
+    assert fits(page)
+    first = page.locator(".webhook-sources > li").first
+    first.get_by_label("Reason:").fill("the bank is down")
+    first.get_by_role("button", name="Pause").click()
+    page.wait_for_selector(".messagelist li")
+    photograph(page, f"sources-paused-{scheme}-{width}")
+    assert fits(page)
+    page = visit(LIST, scheme=scheme, width=width)
+    assert page.locator(".errornote").count() == 1
+    photograph(page, f"list-paused-{scheme}-{width}")
+    page.get_by_role("link", name="Who, why, and how to resume").click()
+    page.get_by_role("button", name="Resume").first.click()
+    page.wait_for_selector(".messagelist li")
+    assert page.locator(".webhook-problem").count() == 0

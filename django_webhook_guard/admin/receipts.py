@@ -20,7 +20,7 @@ from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_POST, require_safe
 
 from django_webhook_guard import bulk, groups
-from django_webhook_guard.admin import columns, detail, errors, payload, retrying
+from django_webhook_guard.admin import columns, detail, errors, pauses, payload, retrying
 from django_webhook_guard.admin.bulk import may
 from django_webhook_guard.admin.changelist import (
     FILTERS,
@@ -223,11 +223,34 @@ class WebhookReceiptAdmin(_ModelAdmin):
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         """Show the list, with links to what can be done with all of it."""
         asked_for = request.GET.urlencode()
-        tools = [(_("What fails"), self._page("errors"))]
+        tools = [(_("What fails"), self._page("errors")), (_("Sources"), self._page("sources"))]
         for wish in (Wish.RETRY, Wish.RELEASE, Wish.DISCARD):
             if may(request, wish):
                 tools.append((all_of_them(wish), f"{self._page('bulk', wish)}?{asked_for}"))
-        return super().changelist_view(request, {"tools": tools, **(extra_context or {})})
+        context = {"tools": tools, "paused": pauses.paused(), "sources_url": self._page("sources")}
+        return super().changelist_view(request, {**context, **(extra_context or {})})
+
+    def sources_view(self, request: HttpRequest) -> HttpResponse:
+        """Show what is paused; pause and resume."""
+        user: Any = request.user
+        may_pause = user.has_perm("django_webhook_guard.pause_webhookreceipt")
+        if not self.has_view_permission(request) or (request.method == "POST" and not may_pause):
+            raise PermissionDenied
+        if request.method == "POST":
+            pauses.act(request)
+            return HttpResponseRedirect(self._page("sources"))
+        context = {
+            **self.admin_site.each_context(request),
+            "title": _("Sources"),
+            "opts": self.opts,
+            "media": self.media,
+            "rows": pauses.rows(),
+            "may_pause": may_pause,
+            "max_reason": pauses.MAX_REASON,
+            **_BOUNDS,
+            "list_url": self._page("changelist"),
+        }
+        return TemplateResponse(request, "admin/django_webhook_guard/webhookreceipt/sources.html", context)
 
     def errors_view(self, request: HttpRequest) -> HttpResponse:
         """Show failed and dead receipts by what went wrong."""
@@ -292,6 +315,7 @@ class WebhookReceiptAdmin(_ModelAdmin):
             "about": self._about(request),
             "handlers": detail.handlers_of(receipts) if wish in (Wish.MISSING, Wish.RERUN) else [],
             "errors": problems,
+            "discards": wish == Wish.DISCARD,
             "count": count,
             "until": until.isoformat(),
             "rate": request.POST.get("rate", f"{bulk.RATE:g}"),
@@ -335,6 +359,7 @@ class WebhookReceiptAdmin(_ModelAdmin):
         ]
         pages = [
             path("errors/", self.admin_site.admin_view(require_safe(self.errors_view)), name=self._url_name("errors")),
+            path("sources/", self.admin_site.admin_view(self.sources_view), name=self._url_name("sources")),
             path("bulk/<slug:wish>/", self.admin_site.admin_view(self.bulk_view), name=self._url_name("bulk")),
         ]
         return [*pages, *own, *super().get_urls()]
