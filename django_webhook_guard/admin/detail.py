@@ -37,12 +37,14 @@ class Plan:
         stays: Handlers that are done and would not run again.
         unknown: Handlers that the receipt waits for and this process does not know.
         problem: Why it cannot be said, or cannot be done here.
+        handlers: Names of all handlers that this process knows, as they are.
     """
 
     runs: list[str]
     stays: list[str]
     unknown: list[str]
     problem: str = ""
+    handlers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,6 +118,7 @@ def plan(receipt: WebhookReceipt, found: Marks) -> Plan:
         stays=[visible(handler.name) for handler in handlers if standing & set(handler.names)],
         unknown=[visible(name) for name in receipt.handlers if name not in known | standing],
         problem=_problem(receipt),
+        handlers=tuple(handler.name for handler in handlers),
     )
 
 
@@ -228,6 +231,12 @@ def effect_rows(receipt: WebhookReceipt) -> list[dict[str, Any]]:
         }
         for row in WebhookEffect.objects.using(receipt._state.db).of_receipt(receipt.fingerprint)
     ]
+
+
+def unknown_effects(receipt: WebhookReceipt) -> list[WebhookEffect]:
+    """Return the effects of a receipt whose outcome nobody knows."""
+    rows = WebhookEffect.objects.using(receipt._state.db).of_receipt(receipt.fingerprint)
+    return list(rows.filter(state=WebhookEffect.State.UNKNOWN))
 
 
 def attempt_rows(receipt: WebhookReceipt) -> tuple[list[dict[str, Any]], bool]:

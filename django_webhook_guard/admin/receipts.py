@@ -41,12 +41,14 @@ from django_webhook_guard.admin.reporting import (
     tell_about_many,
     tell_about_one,
 )
-from django_webhook_guard.admin.retrying import ACTS, DISCARD, RELEASE, RETRY, Act
+from django_webhook_guard.admin.retrying import ACTS, DISCARD, RELEASE, RERUN, RETRY, SETTLE, Act
 from django_webhook_guard.conf import receipts_alias
+from django_webhook_guard.exceptions import MalformedContent
 from django_webhook_guard.models import WebhookReceipt
 from django_webhook_guard.models.bulk import Wish
 from django_webhook_guard.models.receipts import ReceiptQuerySet
-from django_webhook_guard.text import shortened
+from django_webhook_guard.parsing import parse_json
+from django_webhook_guard.text import shortened, visible
 
 if TYPE_CHECKING:
     _ModelAdmin = admin.ModelAdmin[WebhookReceipt]
@@ -136,6 +138,14 @@ class WebhookReceiptAdmin(_ModelAdmin):
     def has_discard_permission(self, request: HttpRequest, obj: WebhookReceipt | None = None) -> bool:
         """Tell whether the person may discard receipts, or this one."""
         return self._may(DISCARD, request, obj)
+
+    def has_rerun_permission(self, request: HttpRequest, obj: WebhookReceipt | None = None) -> bool:
+        """Tell whether the person may have handlers run again that are done, of receipts or of this one."""
+        return self._may(RERUN, request, obj)
+
+    def has_settle_permission(self, request: HttpRequest, obj: WebhookReceipt | None = None) -> bool:
+        """Tell whether the person may settle effects, of receipts or of this one."""
+        return self._may(SETTLE, request, obj)
 
     def _may(self, act: Act, request: HttpRequest, obj: WebhookReceipt | None) -> bool:
         user: Any = request.user
@@ -352,7 +362,7 @@ class WebhookReceiptAdmin(_ModelAdmin):
         views: list[tuple[str, Callable[..., HttpResponse]]] = [
             (act.name, require_POST(partial(self.act_view, act=act))) for act in ACTS
         ]
-        views.append(("body", require_safe(self.body_view)))
+        views += [("body", require_safe(self.body_view)), ("rerun", self.rerun_view), ("settle", self.settle_view)]
         own = [
             path(f"<path:object_id>/{name}/", self.admin_site.admin_view(view), name=self._url_name(name))
             for name, view in views
@@ -404,6 +414,8 @@ class WebhookReceiptAdmin(_ModelAdmin):
                 "waiting": detail.waiting(obj, found),
                 "held": detail.held(obj, self.get_queryset(request), partial(self._url, "change")),
                 "row_shown": retrying.row_shown(obj),
+                "rerun_url": self._url("rerun", obj) if self._may_now(RERUN, request, obj) else "",
+                "settle_url": self._url("settle", obj) if self._may_now(SETTLE, request, obj) else "",
                 "max_reason": MAX_REASON,
                 "plan": detail.plan(obj, found),
                 "payload": payload.shown(obj),
@@ -423,6 +435,9 @@ class WebhookReceiptAdmin(_ModelAdmin):
         may = [act for act in ACTS if act.possible(receipt) and self._allows(act)(request, receipt)]
         return {act.name: self._url(act.name, receipt) for act in may}
 
+    def _may_now(self, act: Act, request: HttpRequest, receipt: WebhookReceipt) -> bool:
+        return act.possible(receipt) and self._allows(act)(request, receipt)
+
     def history_view(
         self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
@@ -439,6 +454,50 @@ class WebhookReceiptAdmin(_ModelAdmin):
         report = self._do(act, request, [receipt], shown, reason)
         tell_about_one(request, act, report, receipt)
         return HttpResponseRedirect(self._url("change", receipt))
+
+    def rerun_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Ask which handlers run again, and have them run."""
+        receipt = self._permitted(request, object_id, self.has_rerun_permission)
+        plan = detail.plan(receipt, detail.marks(receipt))
+        if request.method == "POST":
+            ticked = set(request.POST.getlist("handler"))
+            return self._done(request, receipt, retrying.rerun_of([name for name in plan.handlers if name in ticked]))
+        return self._form(request, receipt, "rerun", title=_("Run handlers again"), plan=plan)
+
+    def settle_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Ask what became of an effect of unknown outcome, and write it down."""
+        receipt = self._permitted(request, object_id, self.has_settle_permission)
+        effects = {str(row.pk): row for row in detail.unknown_effects(receipt)}
+        error = ""
+        if request.method == "POST":
+            effect, answer = effects.get(request.POST.get("effect", "")), request.POST.get("happened", "")
+            result, readable = _result(request.POST.get("result", ""))
+            if effect is not None and answer in ("yes", "no") and readable:
+                act = retrying.settle_of(effect.handler, effect.name, happened=answer == "yes", result=result)
+                return self._done(request, receipt, act)
+            error = _("Say which effect, whether it happened, and the result as JSON or nothing.")
+        rows = [{"pk": pk, "name": visible(row.name), "handler": visible(row.handler), "key": visible(row.key)}
+                for pk, row in effects.items()]  # fmt: skip
+        return self._form(request, receipt, "settle", title=_("Settle an effect"), effects=rows, error=error)
+
+    def _done(self, request: HttpRequest, receipt: WebhookReceipt, act: Act) -> HttpResponse:
+        shown = retrying.read_shown(request.POST.getlist("shown"))
+        reason = shortened(request.POST.get("reason", "").strip(), MAX_REASON)
+        tell_about_one(request, act, self._do(act, request, [receipt], shown, reason), receipt)
+        return HttpResponseRedirect(self._url("change", receipt))
+
+    def _form(self, request: HttpRequest, receipt: WebhookReceipt, name: str, **more: Any) -> HttpResponse:
+        context = {
+            **self.admin_site.each_context(request),
+            "opts": self.opts,
+            "media": self.media,
+            "original": receipt,
+            "row_shown": retrying.row_shown(receipt),
+            "max_reason": MAX_REASON,
+            "back_url": self._url("change", receipt),
+            **more,
+        }
+        return TemplateResponse(request, f"admin/django_webhook_guard/webhookreceipt/{name}.html", context)
 
     def body_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Hand out the raw bytes as a file, so that nothing in them can run."""
@@ -475,6 +534,16 @@ class WebhookReceiptAdmin(_ModelAdmin):
             audit=audit,
             using=receipts_alias(),
         )
+
+
+def _result(text: str) -> tuple[Any, bool]:
+    """Return what a person gave as an effect's result, and whether it could be read."""
+    if not text.strip():
+        return None, True
+    try:
+        return parse_json(text.encode()), True
+    except (MalformedContent, UnicodeEncodeError):
+        return None, False
 
 
 def _rate(request: HttpRequest) -> float | None:

@@ -113,6 +113,8 @@ def audited(act: Act) -> str:
         "retry": _("Retried after status %(status)s, attempt %(attempts)d. Reason: %(reason)s"),
         "release": _("Released after status %(status)s, attempt %(attempts)d. Reason: %(reason)s"),
         "discard": _("Discarded after status %(status)s, attempt %(attempts)d. Reason: %(reason)s"),
+        "rerun": _("Run again after status %(status)s, attempt %(attempts)d. Reason: %(reason)s"),
+        "settle": _("Effect settled after status %(status)s, attempt %(attempts)d. Reason: %(reason)s"),
     }[act.name]
 
 
@@ -277,6 +279,8 @@ def _about_left_alone(act: Act, report: Report, receipt: WebhookReceipt) -> Line
             "retry": _("Nothing was done: only failed and dead receipts can be retried."),
             "release": _("Nothing was done: only quarantined receipts can be released."),
             "discard": _("Nothing was done: it is finished, or an attempt is at work."),
+            "rerun": _("Nothing was done: it is held, discarded, or an attempt is at work or owed."),
+            "settle": _("Nothing was done: only effects of failed and dead receipts are settled."),
         }
         return messages.WARNING, wrong_state[act.name]
     return messages.WARNING, _("Nothing was done: the receipt moved on since the page was shown. It is as below now.")

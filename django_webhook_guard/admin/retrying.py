@@ -4,7 +4,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -31,17 +31,43 @@ class Act:
         name: The operation's, also its permission's and its address's.
         possible: Whether a receipt is in a state for it.
         runs: Whether the receipt is run afterwards, which takes its source.
+        operation: What is called with the receipt, ``actor`` and ``reason``; None: the operation of that name.
     """
 
     name: str
     possible: Callable[[WebhookReceipt], bool]
     runs: bool = True
+    operation: Callable[..., bool] | None = None
+
+    def __call__(self, receipt: WebhookReceipt, *, actor: str, reason: str) -> bool:
+        """Do it to one receipt; returns whether it was done by this call."""
+        operation: Callable[..., bool] = self.operation or getattr(operations, self.name)
+        return operation(receipt, actor=actor, reason=reason)
 
 
 RETRY = Act(name="retry", possible=lambda receipt: receipt.retryable)
 RELEASE = Act(name="release", possible=lambda receipt: receipt.releasable)
 DISCARD = Act(name="discard", possible=lambda receipt: receipt.discardable, runs=False)
 ACTS = (RETRY, RELEASE, DISCARD)
+#: These have a page of their own, which asks which handlers, and which effects.
+RERUN = Act(name="rerun", possible=lambda receipt: receipt.rerunnable)
+SETTLE = Act(name="settle", possible=lambda receipt: receipt.retryable)
+
+
+def rerun_of(handlers: Sequence[str]) -> Act:
+    """Return the act that has some handlers run again."""
+    return replace(RERUN, operation=partial(_rerun, handlers))
+
+
+def _rerun(handlers: Sequence[str], receipt: WebhookReceipt, *, actor: str, reason: str) -> bool:
+    return operations.rerun(receipt, handlers, actor=actor, reason=reason)
+
+
+def settle_of(handler: str, name: str, *, happened: bool, result: Any) -> Act:
+    """Return the act that says what became of an effect."""
+    return replace(
+        SETTLE, operation=partial(operations.settle, handler=handler, name=name, happened=happened, result=result)
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,7 +223,7 @@ def _do(
 ) -> None:
     try:
         with transaction.atomic(using=using):
-            done = getattr(operations, act.name)(receipt, actor=actor, reason=reason)
+            done = act(receipt, actor=actor, reason=reason)
             if done:
                 audit(receipt)
     except (Error, ConnectionDoesNotExist):
