@@ -12,8 +12,9 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_POST
 
+from django_webhook_guard import scope
 from django_webhook_guard.admin import columns
-from django_webhook_guard.conf import configuration, receipts_alias
+from django_webhook_guard.conf import receipts_alias
 from django_webhook_guard.models import WebhookBulkAction
 from django_webhook_guard.models.bulk import Wish
 
@@ -110,7 +111,7 @@ class WebhookBulkActionAdmin(_ModelAdmin):
     def get_queryset(self, request: HttpRequest) -> QuerySet[WebhookBulkAction]:
         rows = super().get_queryset(request).using(receipts_alias())
         user: Any = request.user
-        if configuration().receipts_for is None or user.is_superuser:
+        if scope.sees_all(request):
             return rows
         return rows.filter(actor=user.get_username())
 

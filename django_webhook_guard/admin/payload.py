@@ -1,6 +1,7 @@
 """A body as a page may show it: a bounded part, as text, indented where it is JSON."""
 
 import codecs
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,7 +9,13 @@ from dataclasses import dataclass
 from django.db.models import BinaryField
 from django.db.models.functions import Substr
 
+from django_webhook_guard.conf import source_of
+from django_webhook_guard.events import WebhookEvent
+from django_webhook_guard.exceptions import MalformedContent
+from django_webhook_guard.locators import Body
+from django_webhook_guard.masking import MASK, masked
 from django_webhook_guard.models import WebhookBatch, WebhookReceipt
+from django_webhook_guard.sources import EVERYTHING
 from django_webhook_guard.text import visible
 
 #: How much of a body is read from the database for a page, in bytes.
@@ -42,6 +49,30 @@ def shown(receipt: WebhookReceipt) -> Shown | None:
     for (start,) in found:
         return present(bytes(start or b""), cut=receipt.body_size > SHOWN)  # of an empty one SQLite makes NULL
     return None
+
+
+def personal(receipt: WebhookReceipt) -> tuple[Body, ...]:
+    """Return where the receipt's source has personal values; the whole body, where the source is not known here."""
+    source = source_of(receipt.source)
+    return EVERYTHING if source is None else source.personal
+
+
+def without_personal(receipt: WebhookReceipt) -> Shown | None:
+    """Return the parsed body without what its source names as personal; None where it has expired.
+
+    One that cannot be read, or is longer than ``SHOWN``, is not shown at all: nobody can say what stands where.
+    """
+    source = source_of(receipt.source)
+    if source is None or receipt.body_size > SHOWN:
+        return Shown(text=MASK, cut=True)
+    event = WebhookEvent.stored(receipt, source, receipt.attempts)
+    if event.expired:
+        return None
+    try:
+        text = json.dumps(masked(event.data, source.personal), ensure_ascii=False)
+    except (MalformedContent, LookupError, RecursionError):
+        return Shown(text=MASK, cut=True)
+    return present(text.encode("utf-8", "backslashreplace"), cut=False)
 
 
 def present(start: bytes, *, cut: bool) -> Shown:

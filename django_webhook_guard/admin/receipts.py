@@ -19,7 +19,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_POST, require_safe
 
-from django_webhook_guard import bulk, groups
+from django_webhook_guard import bulk, groups, scope
 from django_webhook_guard.admin import columns, detail, errors, pauses, payload, retrying
 from django_webhook_guard.admin.bulk import may
 from django_webhook_guard.admin.changelist import (
@@ -83,8 +83,8 @@ _FIELDSETS: Any = (
 class WebhookReceiptAdmin(_ModelAdmin):
     """Shows receipts and changes nothing about them; retries those that failed.
 
-    A project that wants other people to see other receipts subclasses this and narrows ``get_queryset``, or
-    ``has_retry_permission``, which is asked for each receipt.
+    A project that wants other people to see other receipts says so in ``RECEIPTS_FOR``. Who may act on which receipt
+    can be narrowed in a subclass: ``has_retry_permission`` and its like are asked for each.
     """
 
     list_display = (
@@ -161,7 +161,7 @@ class WebhookReceiptAdmin(_ModelAdmin):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[WebhookReceipt]:
         """Return the receipts that the person may see, from the database that they are written to."""
-        return super().get_queryset(request).using(receipts_alias()).defer("body")
+        return scope.receipts_of(request).defer("body")
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ReceiptChangeList]:
         return ReceiptChangeList
@@ -408,6 +408,7 @@ class WebhookReceiptAdmin(_ModelAdmin):
         """Add what hangs on the receipt: its body, headers, marks and attempts, and what a retry would do."""
         if obj is not None:
             found = detail.marks(obj)
+            readable = self._may_read_all(request, obj)
             attempts, earlier = detail.attempt_rows(obj)
             context |= {
                 "acts": self._acts(request, obj),
@@ -418,7 +419,8 @@ class WebhookReceiptAdmin(_ModelAdmin):
                 "settle_url": self._url("settle", obj) if self._may_now(SETTLE, request, obj) else "",
                 "max_reason": MAX_REASON,
                 "plan": detail.plan(obj, found),
-                "payload": payload.shown(obj),
+                "payload": payload.shown(obj) if readable else payload.without_personal(obj),
+                "masked": not readable,
                 "payload_limit": payload.SHOWN,
                 "body_url": self._url("body", obj),
                 "header_rows": detail.header_rows(obj),
@@ -434,6 +436,10 @@ class WebhookReceiptAdmin(_ModelAdmin):
         """Return what the person may do to a receipt as it is, with the address of each."""
         may = [act for act in ACTS if act.possible(receipt) and self._allows(act)(request, receipt)]
         return {act.name: self._url(act.name, receipt) for act in may}
+
+    def _may_read_all(self, request: HttpRequest, receipt: WebhookReceipt) -> bool:
+        """Tell whether the person may see the body as it came."""
+        return not payload.personal(receipt) or scope.may_read_payload(request)
 
     def _may_now(self, act: Act, request: HttpRequest, receipt: WebhookReceipt) -> bool:
         return act.possible(receipt) and self._allows(act)(request, receipt)
@@ -502,6 +508,8 @@ class WebhookReceiptAdmin(_ModelAdmin):
     def body_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Hand out the raw bytes as a file, so that nothing in them can run."""
         receipt = self._permitted(request, object_id, self.has_view_permission)
+        if not self._may_read_all(request, receipt):
+            raise PermissionDenied
         body = receipt.raw_body
         if body is None:
             raise Http404

@@ -1,0 +1,169 @@
+"""Who may see which receipts, and what of them, in the admin."""
+
+import pytest
+from django.test import RequestFactory
+
+from django_webhook_guard import scope
+from django_webhook_guard.models import WebhookBulkAction, WebhookReceipt
+from tests.test_admin import LIST, make, page_of, person
+
+pytestmark = pytest.mark.django_db(databases=["default", "other"])
+
+
+def own(request):
+    """Users see the receipts of the tenant that they are named after."""
+    if request.user.is_superuser:
+        return WebhookReceipt.objects.all()
+    return WebhookReceipt.objects.filter(tenant=request.user.get_username())
+
+
+def with_more(request):
+    return own(request).order_by("pk").select_related("batch").distinct()
+
+
+def sliced(request):
+    return own(request)[:1]
+
+
+def broken(request):
+    raise LookupError(request.user)
+
+
+def nonsense(request):
+    return [1, 2]
+
+
+def of_another_model(request):
+    return WebhookBulkAction.objects.all()
+
+
+@pytest.fixture
+def limit(settings):
+    def to(function):
+        settings.WEBHOOK_GUARD = {**settings.WEBHOOK_GUARD, "RECEIPTS_FOR": f"tests.test_scope.{function.__name__}"}
+
+    return to
+
+
+EVERY = [f"{name}_webhookreceipt" for name in ("view", "retry", "release", "discard", "rerun", "settle", "pause")]
+
+
+@pytest.fixture
+def acme(limit):
+    limit(own)
+    return person("acme", *EVERY)
+
+
+@pytest.fixture
+def theirs():
+    return make(tenant="globex", event_id="evt_secret", object_key="obj_secret", status="dead")
+
+
+def test_the_list_holds_ones_own(acme, theirs):
+    mine = make(tenant="acme")
+    assert [row.pk for row in acme.get(LIST).context["cl"].result_list] == [mine.pk]
+    for term in ("evt_secret", "obj_secret", theirs.pk, theirs.fingerprint, theirs.fingerprint[:16]):
+        assert len(acme.get(LIST, {"q": term}).context["cl"].result_list) == 0
+
+
+def test_anothers_receipt_is_not_there_whatever_is_asked_for(acme, theirs):
+    shown = f"{theirs.pk}:{theirs.status}:{theirs.attempts}"
+    nothing = acme.get(f"{LIST}{theirs.pk + 999}/change/")
+    assert acme.get(page_of(theirs)).status_code == nothing.status_code
+    for name in ("body", "rerun", "settle"):
+        assert acme.get(f"{LIST}{theirs.pk}/{name}/").status_code == 404
+    for name in ("retry", "release", "discard", "rerun", "settle"):
+        assert acme.post(f"{LIST}{theirs.pk}/{name}/", {"shown": shown}).status_code == 404
+    for action in ("retry_selected", "release_selected", "discard_selected"):
+        data = {"action": action, "_selected_action": [theirs.pk], "shown": [shown], "confirmed": "yes"}
+        acme.post(LIST, data)
+    theirs.refresh_from_db()
+    assert theirs.status == "dead"
+
+
+def test_groups_and_bulk_actions_count_ones_own(acme, theirs):
+    assert acme.get(f"{LIST}errors/").context["rows"] == []
+    assert acme.get(f"{LIST}bulk/retry/").context["count"] == 0
+    acme.post(f"{LIST}bulk/retry/", {"rate": "10", "reason": "x"})
+    assert WebhookBulkAction.objects.get().total == 0
+
+
+def test_a_replay_of_anothers_receipt_does_not_name_it(acme, theirs):
+    held = make(
+        tenant="acme", status="quarantined", reason="replayed", result=f"first came as {theirs.fingerprint}",
+    )  # fmt: skip
+    page = acme.get(page_of(held)).content.decode()
+    assert f"#{theirs.pk}" not in page
+
+
+def test_a_superuser_may_be_let_see_all(limit, theirs, admin_client):
+    limit(own)
+    assert len(admin_client.get(LIST).context["cl"].result_list) == 1
+
+
+def test_a_queryset_with_order_and_joins_is_fine(limit):
+    limit(with_more)
+    mine = make(tenant="acme")
+    make(tenant="globex")
+    assert [row.pk for row in person("acme", *EVERY).get(LIST).context["cl"].result_list] == [mine.pk]
+
+
+@pytest.mark.parametrize("function", [sliced, broken, nonsense, of_another_model])
+def test_a_hook_that_fails_shows_nothing(limit, caplog, function):
+    limit(function)
+    make(tenant="acme")
+    assert len(person("acme", *EVERY).get(LIST).context["cl"].result_list) == 0
+    assert "RECEIPTS_FOR failed: nobody sees a receipt" in caplog.messages
+
+
+def test_without_a_hook_everybody_sees_all():
+    make()
+    request = RequestFactory().get("/")
+    assert scope.receipts_of(request).count() == 1
+
+
+# -- personal values ---------------------------------------------------------------------------------------------------
+
+BODY = b'{"id": "evt_1", "customer": {"email": "ada@example.org"}, "amount": 1.50}'
+
+
+@pytest.fixture
+def personal(sources):
+    sources(stripe={"PERSONAL": ["customer.email"]})
+
+
+@pytest.mark.parametrize("more", [[], ["view_webhookreceipt_payload"]])
+def test_personal_values_are_for_who_may_see_them(personal, more):
+    client = person("vera", "view_webhookreceipt", *more)
+    receipt = make(body=BODY)
+    page = client.get(page_of(receipt)).content.decode()
+    assert ("ada@example.org" in page) is bool(more)
+    assert "1.5" in page
+    assert client.get(f"{LIST}{receipt.pk}/body/").status_code == (200 if more else 403)
+    assert ("/body/" in page) is bool(more)
+
+
+@pytest.mark.parametrize(
+    "body", [b"not json ada@example.org", b'{"customer": "' + b"x" * 70_000 + b'ada@example.org"}', b'{"a": NaN}', b""]
+)
+def test_what_cannot_be_masked_is_not_shown(personal, body):
+    page = person("vera", "view_webhookreceipt").get(page_of(make(body=body))).content.decode()
+    assert "ada@example.org" not in page
+    assert "•••" in page
+
+
+def test_an_expired_body_has_expired(personal):
+    page = person("vera", "view_webhookreceipt").get(page_of(make(body=None))).content.decode()
+    assert "has expired" in page
+
+
+def test_of_a_source_that_is_not_configured_any_more_nothing_is_shown(personal):
+    page = person("vera", "view_webhookreceipt").get(page_of(make(source="gone", body=BODY))).content.decode()
+    assert "ada@example.org" not in page
+
+
+def test_without_personal_paths_everybody_sees_the_body():
+    receipt = make(body=BODY)
+    client = person("vera", "view_webhookreceipt")
+    assert "ada@example.org" in client.get(page_of(receipt)).content.decode()
+    assert client.get(f"{LIST}{receipt.pk}/body/").status_code == 200
