@@ -4,15 +4,17 @@ import getpass
 import re
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Iterable
+from datetime import datetime
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db.models import QuerySet
+from django.utils import timezone
 
-from django_webhook_guard import operations
+from django_webhook_guard import groups, operations
 from django_webhook_guard.conf import receipts_alias
 from django_webhook_guard.models import WebhookReceipt
-from django_webhook_guard.models.receipts import Reason, Status
+from django_webhook_guard.models.receipts import Reason, ReceiptQuerySet, Status
 
 _NUMBER = re.compile(r"[0-9]{1,18}")
 _REFERENCE = re.compile(r"[0-9a-f]{16,64}")
@@ -57,7 +59,7 @@ class ActOnReceipts(BaseCommand):
         found = list(self._chosen(receipts, options["source"], options["held"])[: limit + 1])
         if not found:
             raise CommandError("No such receipt. The admin's list shows numbers and references.")
-        actor, told = options["actor"] or _user(), []
+        actor, told = options["actor"] or user(), []
         for receipt in found[:limit]:
             told.append(self._told(receipt, actor, options["reason"], dry_run))
             self.stdout.write(f"receipt {receipt.pk}: {told[-1]}")
@@ -83,28 +85,87 @@ class ActOnReceipts(BaseCommand):
         if named:
             if source or held:
                 raise CommandError("Give receipts, or --source and --held, not both.")
-            return rows.filter(pk__in=[number for text in named for number in self._numbers(text)])
+            return rows.filter(pk__in=[number for text in named for number in numbers(text)])
         if not source or not held:
             raise CommandError("Give numbers or references of receipts, or both --source and --held.")
         return rows.filter(source=source, status=Status.QUARANTINED, reason=held)
 
-    def _numbers(self, text: str) -> list[int]:
-        """Return the numbers of the receipts that a text names."""
-        rows = WebhookReceipt.objects.using(receipts_alias())
-        if _NUMBER.fullmatch(text) and rows.filter(pk=int(text)).exists():
-            return [int(text)]
-        if _REFERENCE.fullmatch(text):
-            found = list(
-                rows.filter(fingerprint__gte=text, fingerprint__lt=f"{text}g").values_list("pk", flat=True)[:2]
-            )
-            if len(found) > 1:
-                raise CommandError(f"{text!r} names several receipts: give more of it, or a number.")
-            if found:
-                return found
-        raise CommandError(f"No receipt {text!r}: give a number, or 16 to 64 hex of its fingerprint.")
+
+def numbers(text: str) -> list[int]:
+    """Return the numbers of the receipts that a text names.
+
+    Raises:
+        CommandError: It names none, or several.
+    """
+    rows = WebhookReceipt.objects.using(receipts_alias())
+    if _NUMBER.fullmatch(text) and rows.filter(pk=int(text)).exists():
+        return [int(text)]
+    if _REFERENCE.fullmatch(text):
+        found = list(rows.filter(fingerprint__gte=text, fingerprint__lt=f"{text}g").values_list("pk", flat=True)[:2])
+        if len(found) > 1:
+            raise CommandError(f"{text!r} names several receipts: give more of it, or a number.")
+        if found:
+            return found
+    raise CommandError(f"No receipt {text!r}: give a number, or 16 to 64 hex of its fingerprint.")
 
 
-def _user() -> str:
+def moment(text: str) -> datetime:
+    """Read a time: ISO 8601, in the project's time zone where it names none.
+
+    Raises:
+        ArgumentTypeError: It is none.
+    """
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise ArgumentTypeError(f"{text!r} is no time: write 2026-11-30T02:00, or with +00:00 behind it") from None
+    return found if timezone.is_aware(found) else timezone.make_aware(found)
+
+
+def add_filters(parser: CommandParser) -> None:
+    """Add the options that choose receipts by what they are."""
+    parser.add_argument(
+        "receipts", nargs="*", help="Numbers of receipts, or references (16 to 64 hex) from answers and logs."
+    )
+    parser.add_argument("--source", help="Of this source; its former names are not included.")
+    parser.add_argument("--type", dest="event_type", help="Of this event type, exactly.")
+    parser.add_argument("--status", choices=Status.values, help="In this state.")
+    parser.add_argument("--error", metavar="GROUP", help="Failed in this way: the group in the page's address.")
+    parser.add_argument("--since", type=moment, help="Received at this time or later (ISO 8601).")
+    parser.add_argument("--until", type=moment, help="Received before this time.")
+
+
+def filtered(
+    *,
+    receipts: Iterable[str],
+    source: str | None,
+    event_type: str | None,
+    status: str | None,
+    error: str | None,
+    since: datetime | None,
+    until: datetime | None,
+) -> ReceiptQuerySet:
+    """Return the receipts that the options of ``add_filters`` choose.
+
+    Raises:
+        CommandError: A receipt is not there, or nothing is said at all.
+    """
+    rows: Any = WebhookReceipt.objects.using(receipts_alias())
+    wanted = {
+        "source": source, "event_type": event_type, "status": status, "received_at__gte": since,
+        "received_at__lt": until,
+    }  # fmt: skip
+    given: dict[str, Any] = {name: value for name, value in wanted.items() if value is not None}
+    if receipts:
+        given["pk__in"] = [number for text in receipts for number in numbers(text)]
+    if not given and error is None:
+        raise CommandError("Say which receipts: numbers, references, or --source, --status, --error, --since, --until.")
+    rows = rows.filter(**given)
+    return groups.failing(rows, error) if error is not None else rows
+
+
+def user() -> str:
+    """Return who runs the command."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):
