@@ -23,8 +23,8 @@ CHUNK = 50
 _FILTERS = ("receipts", "source", "event_type", "status", "error", "since", "until")
 _FIELDS = (
     "fingerprint", "source", "tenant", "event_id", "event_type", "object_key", "idempotency_key", "key_origin",
-    "key_id", "request_id", "status", "reason", "result", "handlers", "attempts", "deliveries", "signed_at", "occurred_at",
-    "received_at", "last_delivered_at", "processed_at", "headers", "body_digest", "body_size", "item",
+    "key_id", "request_id", "status", "reason", "result", "handlers", "attempts", "deliveries", "signed_at",
+    "occurred_at", "received_at", "last_delivered_at", "processed_at", "headers", "body_digest", "body_size", "item",
 )  # fmt: skip
 
 
