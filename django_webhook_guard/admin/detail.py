@@ -233,6 +233,12 @@ def effect_rows(receipt: WebhookReceipt) -> list[dict[str, Any]]:
     ]
 
 
+def error_group(receipt: WebhookReceipt) -> str:
+    """Return the kind of failure of the receipt's last attempt, or an empty string."""
+    attempts = WebhookAttempt.objects.using(receipt._state.db).filter(receipt_id=receipt.pk, number=receipt.attempts)
+    return attempts.values_list("error_group", flat=True).first() or ""
+
+
 def unknown_effects(receipt: WebhookReceipt) -> list[WebhookEffect]:
     """Return the effects of a receipt whose outcome nobody knows."""
     rows = WebhookEffect.objects.using(receipt._state.db).of_receipt(receipt.fingerprint)

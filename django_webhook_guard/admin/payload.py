@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from django.db.models import BinaryField
 from django.db.models.functions import Substr
@@ -12,7 +13,7 @@ from django.db.models.functions import Substr
 from django_webhook_guard.conf import source_of
 from django_webhook_guard.events import WebhookEvent
 from django_webhook_guard.exceptions import MalformedContent
-from django_webhook_guard.locators import Body
+from django_webhook_guard.locators import MISSING, Body
 from django_webhook_guard.masking import MASK, masked
 from django_webhook_guard.models import WebhookBatch, WebhookReceipt
 from django_webhook_guard.sources import EVERYTHING
@@ -57,22 +58,43 @@ def personal(receipt: WebhookReceipt) -> tuple[Body, ...]:
     return EVERYTHING if source is None else source.personal
 
 
-def without_personal(receipt: WebhookReceipt) -> Shown | None:
-    """Return the parsed body without what its source names as personal; None where it has expired.
+def parsed(receipt: WebhookReceipt, *, readable: bool) -> Any:
+    """Return the parsed body; ``MISSING`` where it cannot be read here, has expired, or is longer than ``SHOWN``.
 
-    One that cannot be read, or is longer than ``SHOWN``, is not shown at all: nobody can say what stands where.
+    Args:
+        receipt: The receipt.
+        readable: Whether what its source names as personal stays.
     """
     source = source_of(receipt.source)
     if source is None or receipt.body_size > SHOWN:
-        return Shown(text=MASK, cut=True)
+        return MISSING
     event = WebhookEvent.stored(receipt, source, receipt.attempts)
     if event.expired:
-        return None
+        return MISSING
     try:
-        text = json.dumps(masked(event.data, source.personal), ensure_ascii=False)
-    except (MalformedContent, LookupError, RecursionError):
-        return Shown(text=MASK, cut=True)
-    return present(text.encode("utf-8", "backslashreplace"), cut=False)
+        return event.data if readable else masked(event.data, source.personal)
+    except (MalformedContent, LookupError):
+        return MISSING
+
+
+def without_personal(receipt: WebhookReceipt, content: Any) -> Shown | None:
+    """Return a body without what its source names as personal; None where it has expired.
+
+    Of one that cannot be read nobody can say what stands where: nothing of it is shown.
+
+    Args:
+        receipt: The receipt.
+        content: What ``parsed`` returned for it.
+    """
+    if content is not MISSING:
+        text = json.dumps(content, ensure_ascii=False)
+        return present(text.encode("utf-8", "backslashreplace"), cut=False)
+    return Shown(text=MASK, cut=True) if _is_kept(receipt) else None
+
+
+def _is_kept(receipt: WebhookReceipt) -> bool:
+    model, number = (WebhookReceipt, receipt.pk) if receipt.batch_id is None else (WebhookBatch, receipt.batch_id)
+    return model._base_manager.using(receipt._state.db).filter(pk=number, body__isnull=False).exists()
 
 
 def present(start: bytes, *, cut: bool) -> Shown:

@@ -8,6 +8,7 @@ from django.contrib import admin
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.utils import flatten_fieldsets, quote, unquote
+from django.contrib.admin.views.main import SEARCH_VAR
 from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
@@ -42,8 +43,10 @@ from django_webhook_guard.admin.reporting import (
     tell_about_one,
 )
 from django_webhook_guard.admin.retrying import ACTS, DISCARD, RELEASE, RERUN, RETRY, SETTLE, Act
+from django_webhook_guard.admin.tree import tree
 from django_webhook_guard.conf import receipts_alias
 from django_webhook_guard.exceptions import MalformedContent
+from django_webhook_guard.locators import MISSING
 from django_webhook_guard.models import WebhookReceipt
 from django_webhook_guard.models.bulk import Wish
 from django_webhook_guard.models.receipts import ReceiptQuerySet
@@ -115,6 +118,7 @@ class WebhookReceiptAdmin(_ModelAdmin):
 
     class Media:
         css = {"all": ["django_webhook_guard/admin.css"]}
+        js = ["django_webhook_guard/admin.js"]
 
     # -- who may what --------------------------------------------------------------------------------------------------
 
@@ -409,6 +413,7 @@ class WebhookReceiptAdmin(_ModelAdmin):
         if obj is not None:
             found = detail.marks(obj)
             readable = self._may_read_all(request, obj)
+            content = payload.parsed(obj, readable=readable)
             attempts, earlier = detail.attempt_rows(obj)
             context |= {
                 "acts": self._acts(request, obj),
@@ -419,8 +424,10 @@ class WebhookReceiptAdmin(_ModelAdmin):
                 "settle_url": self._url("settle", obj) if self._may_now(SETTLE, request, obj) else "",
                 "max_reason": MAX_REASON,
                 "plan": detail.plan(obj, found),
-                "payload": payload.shown(obj) if readable else payload.without_personal(obj),
+                "payload": payload.shown(obj) if readable else payload.without_personal(obj, content),
                 "masked": not readable,
+                "tree": tree(content) if content is not MISSING else "",
+                "related": self._related(obj),
                 "payload_limit": payload.SHOWN,
                 "body_url": self._url("body", obj),
                 "header_rows": detail.header_rows(obj),
@@ -436,6 +443,16 @@ class WebhookReceiptAdmin(_ModelAdmin):
         """Return what the person may do to a receipt as it is, with the address of each."""
         may = [act for act in ACTS if act.possible(receipt) and self._allows(act)(request, receipt)]
         return {act.name: self._url(act.name, receipt) for act in may}
+
+    def _related(self, receipt: WebhookReceipt) -> list[tuple[str, str]]:
+        """Return words and addresses of lists that have something in common with a receipt."""
+        found = []
+        if receipt.object_key:
+            found.append((_("Receipts of the same object"), urlencode({SEARCH_VAR: receipt.object_key})))
+        group = detail.error_group(receipt) if receipt.retryable else ""
+        if group:
+            found.append((_("Receipts that fail in the same way"), urlencode({ErrorFilter.parameter_name: group})))
+        return [(words, f"{self._page('changelist')}?{query}") for words, query in found]
 
     def _may_read_all(self, request: HttpRequest, receipt: WebhookReceipt) -> bool:
         """Tell whether the person may see the body as it came."""
