@@ -133,7 +133,8 @@ def charged():
     now = timezone.now()
     for name, state, result in (("charge", "unknown", "null"), ("mail", "done", '{"id": "msg_1"}')):
         WebhookEffect.objects.create(
-            digest=effect_digest(receipt.fingerprint, "pay", name), fingerprint=receipt.fingerprint, handler="pay", name=name, state=state, calls=1, result=result,
+            digest=effect_digest(receipt.fingerprint, "pay", name), fingerprint=receipt.fingerprint, handler="pay",
+            name=name, state=state, calls=1, result=result,
             key="2f1b9e9a-43a1-4f0e-9a51-0d6f7c1b2a3c", attempt=3, started_at=now - timedelta(days=2),
             key_since=now - timedelta(days=2), finished_at=now if state == "done" else None,
         )  # fmt: skip
