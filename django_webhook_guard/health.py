@@ -117,11 +117,10 @@ def look(limits: Limits | None = None) -> Health:
     before = time.time()
     database = statements.clock(using)
     here = (before + time.time()) / 2  # the question took a moment: its middle is compared
-    oldest = rows.due().values_list("due_at", flat=True).first()
     found = Health(
         database_skew=here - database,
         source_skew={name: skew for name in configuration().sources if (skew := _skew_of(using, name)) is not None},
-        overdue=max(0.0, database - oldest.timestamp()) if oldest is not None else 0.0,
+        overdue=overdue(using, database),
         dead=rows.dead()[:COUNTED].count(),
         quarantined=rows.quarantined()[:COUNTED].count(),
         silent={
@@ -132,6 +131,22 @@ def look(limits: Limits | None = None) -> Health:
         paused=tuple(map(str, WebhookPause.objects.using(using).order_by("source", "handler"))),
     )
     return replace(found, findings=tuple(_findings(found, limits or Limits())))
+
+
+def overdue(using: str, now: float | None = None) -> float:
+    """Return for how many seconds the oldest due receipt has waited; 0 where none is due.
+
+    Args:
+        using: The receipts' database alias.
+        now: What the database's clock says, in seconds since 1970, where it is known.
+
+    Raises:
+        django.db.Error: The database is away.
+    """
+    oldest = WebhookReceipt.objects.using(using).due().values_list("due_at", flat=True).first()
+    if oldest is None:
+        return 0.0
+    return max(0.0, (statements.clock(using) if now is None else now) - oldest.timestamp())
 
 
 def _silence(using: str, source: str, now: float) -> float | None:

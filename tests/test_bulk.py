@@ -103,6 +103,7 @@ def test_it_can_be_stopped(runs):
     assert sweep() == {}
     row = action()
     assert (row.state, row.done, row.waiting) == ("stopped", 2, 2)
+    assert not WebhookBulkItem.objects.exists()
     assert len(runs) == 2
 
 
