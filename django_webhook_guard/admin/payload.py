@@ -3,19 +3,16 @@
 import codecs
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from django.db.models import BinaryField
 from django.db.models.functions import Substr
 
-from django_webhook_guard.conf import source_of
-from django_webhook_guard.events import WebhookEvent
-from django_webhook_guard.exceptions import MalformedContent
+from django_webhook_guard.contents import content
 from django_webhook_guard.locators import Body
-from django_webhook_guard.masking import MASK, masked
+from django_webhook_guard.masking import MASK
 from django_webhook_guard.models import WebhookBatch, WebhookReceipt
-from django_webhook_guard.sources import EVERYTHING
 from django_webhook_guard.text import visible
 
 #: How much of a body is read from the database for a page, in bytes.
@@ -51,27 +48,17 @@ def shown(receipt: WebhookReceipt) -> Shown | None:
     return None
 
 
-def personal(receipt: WebhookReceipt) -> tuple[Body, ...]:
-    """Return where the receipt's source has personal values; the whole body, where the source is not known here."""
-    source = source_of(receipt.source)
-    return EVERYTHING if source is None else source.personal
-
-
-def without_personal(receipt: WebhookReceipt) -> Shown | None:
-    """Return the parsed body without what its source names as personal; None where it has expired.
+def parsed(receipt: WebhookReceipt, hidden: Iterable[Body]) -> Shown | None:
+    """Return the parsed body without what is hidden, of an item of a batch that item; None where it has expired.
 
     One that cannot be read, or is longer than ``SHOWN``, is not shown at all: nobody can say what stands where.
     """
-    source = source_of(receipt.source)
-    if source is None or receipt.body_size > SHOWN:
-        return Shown(text=MASK, cut=True)
-    event = WebhookEvent.stored(receipt, source, receipt.attempts)
-    if event.expired:
+    found = content(receipt, hidden, longest=SHOWN)
+    if found.state == "expired":
         return None
-    try:
-        text = json.dumps(masked(event.data, source.personal), ensure_ascii=False)
-    except (MalformedContent, LookupError, RecursionError):
+    if found.state not in ("shown", "masked"):
         return Shown(text=MASK, cut=True)
+    text = json.dumps(found.data, ensure_ascii=False)
     return present(text.encode("utf-8", "backslashreplace"), cut=False)
 
 
