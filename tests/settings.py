@@ -1,5 +1,7 @@
 """Settings of the test project; ``DATABASE_URL`` chooses the database."""
 
+from importlib.util import find_spec
+
 import environ
 
 env = environ.Env()
@@ -42,6 +44,8 @@ TEMPLATES = [
     }
 ]
 ROOT_URLCONF = "tests.project.urls"
+# The test group has it; without it, only the descriptions are not tested.
+REST_FRAMEWORK = {"DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema"} if find_spec("drf_spectacular") else {}
 STATIC_URL = "/static/"
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 

@@ -182,7 +182,7 @@ def test_where_views_are_limited_only_own_actions_are_seen(operator, settings):
     other = person("olga", *RETRY)
     url = "/admin/django_webhook_guard/webhookbulkaction/"
     assert other.get(url).context["cl"].result_count == 2
-    settings.WEBHOOK_GUARD = {**settings.WEBHOOK_GUARD, "RECEIPTS_FOR": "tests.test_conf.everything"}
+    settings.WEBHOOK_GUARD = {**settings.WEBHOOK_GUARD, "RECEIPTS_FOR": "tests.test_scope.own"}
     assert other.get(url).context["cl"].result_count == 0
     assert operator.get(url).context["cl"].result_count == 2
 

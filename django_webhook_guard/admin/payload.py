@@ -5,18 +5,13 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from django.db.models import BinaryField
 from django.db.models.functions import Substr
 
-from django_webhook_guard.conf import source_of
-from django_webhook_guard.events import WebhookEvent
-from django_webhook_guard.exceptions import MalformedContent
-from django_webhook_guard.locators import MISSING, Body
-from django_webhook_guard.masking import MASK, masked
+from django_webhook_guard.contents import Content
+from django_webhook_guard.masking import MASK
 from django_webhook_guard.models import WebhookBatch, WebhookReceipt
-from django_webhook_guard.sources import EVERYTHING
 from django_webhook_guard.text import visible
 
 #: How much of a body is read from the database for a page, in bytes.
@@ -52,49 +47,20 @@ def shown(receipt: WebhookReceipt) -> Shown | None:
     return None
 
 
-def personal(receipt: WebhookReceipt) -> tuple[Body, ...]:
-    """Return where the receipt's source has personal values; the whole body, where the source is not known here."""
-    source = source_of(receipt.source)
-    return EVERYTHING if source is None else source.personal
+def parsed(content: Content) -> Shown | None:
+    """Return parsed content as a page shows it, without what is hidden in it; None where it has expired.
 
-
-def parsed(receipt: WebhookReceipt, *, readable: bool) -> Any:
-    """Return the parsed body; ``MISSING`` where it cannot be read here, has expired, or is longer than ``SHOWN``.
+    Of what cannot be read nobody can say what stands where: nothing of it is shown.
 
     Args:
-        receipt: The receipt.
-        readable: Whether what its source names as personal stays.
+        content: The content.
     """
-    source = source_of(receipt.source)
-    if source is None or receipt.body_size > SHOWN:
-        return MISSING
-    event = WebhookEvent.stored(receipt, source, receipt.attempts)
-    if event.expired:
-        return MISSING
-    try:
-        return event.data if readable else masked(event.data, source.personal)
-    except (MalformedContent, LookupError):
-        return MISSING
-
-
-def without_personal(receipt: WebhookReceipt, content: Any) -> Shown | None:
-    """Return a body without what its source names as personal; None where it has expired.
-
-    Of one that cannot be read nobody can say what stands where: nothing of it is shown.
-
-    Args:
-        receipt: The receipt.
-        content: What ``parsed`` returned for it.
-    """
-    if content is not MISSING:
-        text = json.dumps(content, ensure_ascii=False)
-        return present(text.encode("utf-8", "backslashreplace"), cut=False)
-    return Shown(text=MASK, cut=True) if _is_kept(receipt) else None
-
-
-def _is_kept(receipt: WebhookReceipt) -> bool:
-    model, number = (WebhookReceipt, receipt.pk) if receipt.batch_id is None else (WebhookBatch, receipt.batch_id)
-    return model._base_manager.using(receipt._state.db).filter(pk=number, body__isnull=False).exists()
+    if content.state == "expired":
+        return None
+    if content.state not in ("shown", "masked"):
+        return Shown(text=MASK, cut=True)
+    text = json.dumps(content.data, ensure_ascii=False)
+    return present(text.encode("utf-8", "backslashreplace"), cut=False)
 
 
 def present(start: bytes, *, cut: bool) -> Shown:

@@ -20,7 +20,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_POST, require_safe
 
-from django_webhook_guard import bulk, groups, scope
+from django_webhook_guard import bulk, contents, groups, plans, scope
 from django_webhook_guard.admin import columns, detail, errors, pauses, payload, retrying
 from django_webhook_guard.admin.bulk import may
 from django_webhook_guard.admin.changelist import (
@@ -46,7 +46,6 @@ from django_webhook_guard.admin.retrying import ACTS, DISCARD, RELEASE, RERUN, R
 from django_webhook_guard.admin.tree import tree
 from django_webhook_guard.conf import receipts_alias
 from django_webhook_guard.exceptions import MalformedContent
-from django_webhook_guard.locators import MISSING
 from django_webhook_guard.models import WebhookReceipt
 from django_webhook_guard.models.bulk import Wish
 from django_webhook_guard.models.receipts import ReceiptQuerySet
@@ -247,7 +246,8 @@ class WebhookReceiptAdmin(_ModelAdmin):
     def sources_view(self, request: HttpRequest) -> HttpResponse:
         """Show what is paused; pause and resume."""
         user: Any = request.user
-        may_pause = user.has_perm("django_webhook_guard.pause_webhookreceipt")
+        # A source is everybody's: who does not see all of its receipts must not hold them.
+        may_pause = user.has_perm("django_webhook_guard.pause_webhookreceipt") and scope.sees_all(request)
         if not self.has_view_permission(request) or (request.method == "POST" and not may_pause):
             raise PermissionDenied
         if request.method == "POST":
@@ -411,9 +411,9 @@ class WebhookReceiptAdmin(_ModelAdmin):
     ) -> HttpResponse:
         """Add what hangs on the receipt: its body, headers, marks and attempts, and what a retry would do."""
         if obj is not None:
-            found = detail.marks(obj)
-            readable = self._may_read_all(request, obj)
-            content = payload.parsed(obj, readable=readable)
+            found = plans.marks(obj)
+            readable = scope.may_read_body(request, obj)
+            content = contents.content(obj, scope.hidden(request, obj), longest=payload.SHOWN)
             attempts, earlier = detail.attempt_rows(obj)
             context |= {
                 "acts": self._acts(request, obj),
@@ -424,9 +424,9 @@ class WebhookReceiptAdmin(_ModelAdmin):
                 "settle_url": self._url("settle", obj) if self._may_now(SETTLE, request, obj) else "",
                 "max_reason": MAX_REASON,
                 "plan": detail.plan(obj, found),
-                "payload": payload.shown(obj) if readable else payload.without_personal(obj, content),
+                "payload": payload.shown(obj) if readable else payload.parsed(content),
                 "masked": not readable,
-                "tree": tree(content) if content is not MISSING else "",
+                "tree": tree(content.data) if content.state in ("shown", "masked") else "",
                 "related": self._related(obj),
                 "payload_limit": payload.SHOWN,
                 "body_url": self._url("body", obj),
@@ -437,6 +437,8 @@ class WebhookReceiptAdmin(_ModelAdmin):
                 "attempts": attempts,
                 "earlier_attempts": earlier,
             }
+            if not scope.sees_all(request):
+                obj.result = obj.outcome  # on the page only; else it names a receipt that may be another tenant's
         return super().render_change_form(request, context, add, change, form_url, obj)
 
     def _acts(self, request: HttpRequest, receipt: WebhookReceipt) -> dict[str, str]:
@@ -453,10 +455,6 @@ class WebhookReceiptAdmin(_ModelAdmin):
         if group:
             found.append((_("Receipts that fail in the same way"), urlencode({ErrorFilter.parameter_name: group})))
         return [(words, f"{self._page('changelist')}?{query}") for words, query in found]
-
-    def _may_read_all(self, request: HttpRequest, receipt: WebhookReceipt) -> bool:
-        """Tell whether the person may see the body as it came."""
-        return not payload.personal(receipt) or scope.may_read_payload(request)
 
     def _may_now(self, act: Act, request: HttpRequest, receipt: WebhookReceipt) -> bool:
         return act.possible(receipt) and self._allows(act)(request, receipt)
@@ -481,7 +479,7 @@ class WebhookReceiptAdmin(_ModelAdmin):
     def rerun_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Ask which handlers run again, and have them run."""
         receipt = self._permitted(request, object_id, self.has_rerun_permission)
-        plan = detail.plan(receipt, detail.marks(receipt))
+        plan = detail.plan(receipt, plans.marks(receipt))
         if request.method == "POST":
             ticked = set(request.POST.getlist("handler"))
             return self._done(request, receipt, retrying.rerun_of([name for name in plan.handlers if name in ticked]))
@@ -525,7 +523,7 @@ class WebhookReceiptAdmin(_ModelAdmin):
     def body_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Hand out the raw bytes as a file, so that nothing in them can run."""
         receipt = self._permitted(request, object_id, self.has_view_permission)
-        if not self._may_read_all(request, receipt):
+        if not scope.may_read_body(request, receipt):
             raise PermissionDenied
         body = receipt.raw_body
         if body is None:

@@ -1,5 +1,6 @@
 """The row of an event."""
 
+import re
 from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
 from typing import Any, Self
@@ -13,6 +14,9 @@ from django.utils.translation import gettext_lazy as _
 from django_webhook_guard.models.batches import WebhookBatch
 from django_webhook_guard.models.clock import DatabaseNow
 from django_webhook_guard.text import visible
+
+#: The result of a receipt that is held because of another one.
+_ORIGINAL = re.compile(r"first came as ([0-9a-f]{64})")
 
 
 class Status(models.TextChoices):
@@ -113,6 +117,10 @@ class ReceiptQuerySet(models.QuerySet["WebhookReceipt"]):
     def siblings(self) -> Self:
         """Receipts of the batch that an outer query is about, by the index on source and time."""
         return self.filter(batch=OuterRef("pk"), source=OuterRef("source"), received_at=OuterRef("received_at"))
+
+    def of_batch(self, batch: WebhookBatch) -> Self:
+        """The receipts of a batch, by the index on source and time."""
+        return self.filter(batch=batch, source=batch.source, received_at=batch.received_at)
 
     def needing_body(self, since: datetime) -> Self:
         """Receipts that are not finished, or were only lately.
@@ -260,6 +268,17 @@ class WebhookReceipt(models.Model):
     def reference(self) -> str:
         """What the sender was told: the first 16 hex of the fingerprint."""
         return self.fingerprint[:16]
+
+    @property
+    def outcome(self) -> str:
+        """The result, without the fingerprint of another receipt, which not everybody may see, in one that is held."""
+        return "" if _ORIGINAL.fullmatch(self.result) else self.result
+
+    @property
+    def original(self) -> str | None:
+        """The fingerprint of the receipt that had the message, or the nonce, first; None where none is known."""
+        found = _ORIGINAL.fullmatch(self.result)
+        return found[1] if found else None
 
     @property
     def raw_body(self) -> bytes | None:
