@@ -33,7 +33,7 @@ DATA = {
 def test_a_path_masks_what_it_leads_to_and_nothing_else(path, where, left):
     before = deepcopy(DATA)
     found = masked(DATA, [single(path)])
-    assert DATA == before
+    assert before == DATA
     expected = deepcopy(DATA)
     holder = expected
     for step in where[:-1]:

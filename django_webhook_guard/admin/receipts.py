@@ -15,6 +15,7 @@ from django.urls import URLPattern, path, reverse
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_POST, require_safe
 
+from django_webhook_guard import plans
 from django_webhook_guard.admin import columns, detail, payload, retrying
 from django_webhook_guard.admin.changelist import (
     FILTERS,
@@ -241,15 +242,15 @@ class WebhookReceiptAdmin(_ModelAdmin):
     ) -> HttpResponse:
         """Add what hangs on the receipt: its body, headers, marks and attempts, and what a retry would do."""
         if obj is not None:
-            found = detail.marks(obj)
+            found = plans.marks(obj)
             attempts, earlier = detail.attempt_rows(obj)
             context |= {
                 "acts": self._acts(request, obj),
-                "waiting": detail.waiting(obj, found),
+                "waiting": plans.waiting(obj, found),
                 "held": detail.held(obj, self.get_queryset(request), partial(self._url, "change")),
                 "row_shown": retrying.row_shown(obj),
                 "max_reason": MAX_REASON,
-                "plan": detail.plan(obj, found),
+                "plan": plans.plan(obj, found),
                 "payload": payload.shown(obj),
                 "payload_limit": payload.SHOWN,
                 "body_url": self._url("body", obj),

@@ -80,7 +80,7 @@ def test_rfc_3339_as_python_writes_it(moment, minutes):
 
 
 @pytest.mark.parametrize("stamp", STAMP_FORMATS)
-@given(st.datetimes(datetime(1970, 1, 1), datetime(9000, 1, 1), timezones=st.timezones()))  # noqa: DTZ001
+@given(st.datetimes(datetime(1970, 1, 1), datetime(9000, 1, 1), timezones=st.timezones()))
 def test_what_is_written_is_read(stamp, moment):
     read = read_stamp(write_stamp(moment, stamp), stamp)
     unit = timedelta(milliseconds=1) if stamp == "ms" else timedelta(seconds=1)
