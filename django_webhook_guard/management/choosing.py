@@ -14,8 +14,8 @@ from django_webhook_guard.conf import receipts_alias
 from django_webhook_guard.models import WebhookReceipt
 from django_webhook_guard.models.receipts import Reason, Status
 
-_NUMBER = re.compile(r"[0-9]{1,18}")
-_REFERENCE = re.compile(r"[0-9a-f]{16,64}")
+NUMBER = re.compile(r"[0-9]{1,18}")
+REFERENCE = re.compile(r"[0-9a-f]{16,64}")
 LIMIT = 1000
 #: Reasons for which a receipt is held.
 HELD = [str(each) for each in (Reason.LATE, Reason.SCHEMA, Reason.NO_KEY, Reason.REPLAYED, Reason.KEY_REUSED)]
@@ -99,15 +99,20 @@ def numbers_of(text: str) -> list[int]:
         CommandError: It names none, or several.
     """
     rows = WebhookReceipt.objects.using(receipts_alias())
-    if _NUMBER.fullmatch(text) and rows.filter(pk=int(text)).exists():
+    if NUMBER.fullmatch(text) and rows.filter(pk=int(text)).exists():
         return [int(text)]
-    if _REFERENCE.fullmatch(text):
-        found = list(rows.filter(fingerprint__gte=text, fingerprint__lt=f"{text}g").values_list("pk", flat=True)[:2])
+    if REFERENCE.fullmatch(text):
+        found = list(of_reference(rows, text).values_list("pk", flat=True)[:2])
         if len(found) > 1:
             raise CommandError(f"{text!r} names several receipts: give more of it, or a number.")
         if found:
             return found
     raise CommandError(f"No receipt {text!r}: give a number, or 16 to 64 hex of its fingerprint.")
+
+
+def of_reference(rows: QuerySet[WebhookReceipt], text: str) -> QuerySet[WebhookReceipt]:
+    """Return those of some receipts whose fingerprint begins with a text, by its index."""
+    return rows.filter(fingerprint__gte=text, fingerprint__lt=f"{text}g")
 
 
 def user() -> str:
