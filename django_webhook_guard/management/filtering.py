@@ -134,6 +134,8 @@ def batches(
     part = rows.order_by(*order)
     while found := list(part[:size]):
         yield found
+        if len(found) < size:
+            return
         last = found[-1]
         beyond = Q(**{f"received_at__{sign}": last.received_at}) | Q(
             received_at=last.received_at, **{f"pk__{sign}": last.pk}
