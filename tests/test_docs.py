@@ -9,10 +9,12 @@ from types import ModuleType, SimpleNamespace
 
 import environ
 import pytest
+from django.core.management import BaseCommand, load_command_class
 from django.test import RequestFactory
 
 from django_webhook_guard import checks, conf, handlers, options
 from django_webhook_guard.admin import changelist, retrying
+from django_webhook_guard.management import commands
 from django_webhook_guard.models import WebhookReceipt
 from django_webhook_guard.models.receipts import Status
 from django_webhook_guard.providers import PROVIDERS, Provider
@@ -27,6 +29,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 SETTINGS = (ROOT / "docs/settings.md").read_text()
 CHECKS = (ROOT / "docs/checks.md").read_text()
 HANDLERS = (ROOT / "docs/handlers.md").read_text()
+COMMANDS = (ROOT / "docs/commands.md").read_text()
 ADMIN = " ".join((ROOT / "docs/admin.md").read_text().split())
 
 
@@ -265,3 +268,28 @@ def test_the_numbers_and_permissions_of_the_admin_are_right():
     meta = WebhookReceipt._meta
     known = [name for name, _ in meta.permissions] + [f"{each}_webhookreceipt" for each in meta.default_permissions]
     assert set(re.findall(r"`django_webhook_guard\.(\w+_webhookreceipt\w*)`", ADMIN)) == set(known)
+
+
+# -- docs/commands.md --------------------------------------------------------------------------------------------------
+
+KNOWN_COMMANDS = sorted(file.stem for file in Path(commands.__file__).parent.glob("webhook_*.py"))
+
+
+def test_every_command_is_described():
+    rows = re.findall(r"^\| (`webhook_.+?) \|", COMMANDS, re.MULTILINE)
+    assert sorted(name for row in rows for name in re.findall(r"`(\w+)`", row)) == KNOWN_COMMANDS
+
+
+@pytest.mark.parametrize("name", ["show", "retry", "export", "send", "drill"])
+def test_every_option_of_a_command_is_described(name):
+    parser = load_command_class("django_webhook_guard", f"webhook_{name}").create_parser("manage.py", "")
+    django_own = BaseCommand().create_parser("manage.py", "")
+    options = set(parser._option_string_actions) - set(django_own._option_string_actions)
+    assert [option for option in options if f"`{option}" not in COMMANDS] == []
+
+
+def test_the_drill_handler_works():
+    function = example(COMMANDS, "on_drill")["on_drill"]
+    assert handlers.matching("stripe", "webhook_guard.drill")
+    handlers.unregister(function)
+    assert function(None) == "the handlers run"

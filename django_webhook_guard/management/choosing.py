@@ -4,20 +4,18 @@ import getpass
 import re
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Iterable
-from datetime import datetime
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db.models import QuerySet
-from django.utils import timezone
 
-from django_webhook_guard import groups, operations
+from django_webhook_guard import operations
 from django_webhook_guard.conf import receipts_alias
 from django_webhook_guard.models import WebhookReceipt
-from django_webhook_guard.models.receipts import Reason, ReceiptQuerySet, Status
+from django_webhook_guard.models.receipts import Reason, Status
 
-_NUMBER = re.compile(r"[0-9]{1,18}")
-_REFERENCE = re.compile(r"[0-9a-f]{16,64}")
+NUMBER = re.compile(r"[0-9]{1,18}")
+REFERENCE = re.compile(r"[0-9a-f]{16,64}")
 LIMIT = 1000
 #: Reasons for which a receipt is held.
 HELD = [str(each) for each in (Reason.LATE, Reason.SCHEMA, Reason.NO_KEY, Reason.REPLAYED, Reason.KEY_REUSED)]
@@ -85,23 +83,26 @@ class ActOnReceipts(BaseCommand):
         if named:
             if source or held:
                 raise CommandError("Give receipts, or --source and --held, not both.")
-            return rows.filter(pk__in=[number for text in named for number in numbers(text)])
+            return rows.filter(pk__in=[number for text in named for number in numbers_of(text)])
         if not source or not held:
             raise CommandError("Give numbers or references of receipts, or both --source and --held.")
         return rows.filter(source=source, status=Status.QUARANTINED, reason=held)
 
 
-def numbers(text: str) -> list[int]:
+def numbers_of(text: str) -> list[int]:
     """Return the numbers of the receipts that a text names.
+
+    Args:
+        text: A number, or a reference.
 
     Raises:
         CommandError: It names none, or several.
     """
     rows = WebhookReceipt.objects.using(receipts_alias())
-    if _NUMBER.fullmatch(text) and rows.filter(pk=int(text)).exists():
+    if NUMBER.fullmatch(text) and rows.filter(pk=int(text)).exists():
         return [int(text)]
-    if _REFERENCE.fullmatch(text):
-        found = list(rows.filter(fingerprint__gte=text, fingerprint__lt=f"{text}g").values_list("pk", flat=True)[:2])
+    if REFERENCE.fullmatch(text):
+        found = list(of_reference(rows, text).values_list("pk", flat=True)[:2])
         if len(found) > 1:
             raise CommandError(f"{text!r} names several receipts: give more of it, or a number.")
         if found:
@@ -109,63 +110,13 @@ def numbers(text: str) -> list[int]:
     raise CommandError(f"No receipt {text!r}: give a number, or 16 to 64 hex of its fingerprint.")
 
 
-def moment(text: str) -> datetime:
-    """Read a time: ISO 8601, in the project's time zone where it names none.
-
-    Raises:
-        ArgumentTypeError: It is none.
-    """
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        raise ArgumentTypeError(f"{text!r} is no time: write 2026-11-30T02:00, or with +00:00 behind it") from None
-    return found if timezone.is_aware(found) else timezone.make_aware(found)
-
-
-def add_filters(parser: CommandParser) -> None:
-    """Add the options that choose receipts by what they are."""
-    parser.add_argument(
-        "receipts", nargs="*", help="Numbers of receipts, or references (16 to 64 hex) from answers and logs."
-    )
-    parser.add_argument("--source", help="Of this source; its former names are not included.")
-    parser.add_argument("--type", dest="event_type", help="Of this event type, exactly.")
-    parser.add_argument("--status", choices=Status.values, help="In this state.")
-    parser.add_argument("--error", metavar="GROUP", help="Failed in this way: the group in the page's address.")
-    parser.add_argument("--since", type=moment, help="Received at this time or later (ISO 8601).")
-    parser.add_argument("--until", type=moment, help="Received before this time.")
-
-
-def filtered(
-    *,
-    receipts: Iterable[str],
-    source: str | None,
-    event_type: str | None,
-    status: str | None,
-    error: str | None,
-    since: datetime | None,
-    until: datetime | None,
-) -> ReceiptQuerySet:
-    """Return the receipts that the options of ``add_filters`` choose.
-
-    Raises:
-        CommandError: A receipt is not there, or nothing is said at all.
-    """
-    rows: Any = WebhookReceipt.objects.using(receipts_alias())
-    wanted = {
-        "source": source, "event_type": event_type, "status": status, "received_at__gte": since,
-        "received_at__lt": until,
-    }  # fmt: skip
-    given: dict[str, Any] = {name: value for name, value in wanted.items() if value is not None}
-    if receipts:
-        given["pk__in"] = [number for text in receipts for number in numbers(text)]
-    if not given and error is None:
-        raise CommandError("Say which receipts: numbers, references, or --source, --status, --error, --since, --until.")
-    rows = rows.filter(**given)
-    return groups.failing(rows, error) if error is not None else rows
+def of_reference(rows: QuerySet[WebhookReceipt], text: str) -> QuerySet[WebhookReceipt]:
+    """Return those of some receipts whose fingerprint begins with a text, by its index."""
+    return rows.filter(fingerprint__gte=text, fingerprint__lt=f"{text}g")
 
 
 def user() -> str:
-    """Return who runs the command."""
+    """Return the name of the operating system's user, for the log."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):

@@ -1,40 +1,52 @@
-"""How far a command has come: a bar on a terminal, now and then a line elsewhere."""
+"""How far a long command is: a bar on a terminal, a line now and then elsewhere."""
 
 from time import monotonic
-from typing import Any
 
-#: Seconds between two lines where there is no terminal.
-EVERY = 10.0
-_WIDTH = 40
+from django.core.management.base import OutputWrapper
+
+WIDTH = 30
+#: Seconds between two looks at it.
+EVERY = {True: 0.1, False: 10.0}
 
 
 class Progress:
-    """Says how much is done.
+    """Tells how many of a number are done.
 
     Args:
-        out: The command's output.
-        total: How much there is.
-        what: What is counted, such as ``receipts``.
+        out: Where to.
+        total: How many there are.
     """
 
-    def __init__(self, out: Any, total: int, what: str) -> None:
-        self._out, self._total, self._what = out, total, what
-        self._terminal = bool(getattr(out, "isatty", lambda: False)())
-        self._told = monotonic()
-        self.done = 0
+    def __init__(self, out: OutputWrapper, total: int) -> None:
+        self._out = out
+        self._total = total
+        self._terminal = out.isatty()
+        self._next = 0.0 if self._terminal else monotonic() + EVERY[False]
+        self._last: tuple[int, str] | None = None
 
-    def step(self) -> None:
-        """Count one more."""
-        self.done += 1
+    def tell(self, done: int, text: str) -> None:
+        """Say how far it is, unless that was said a moment ago.
+
+        Args:
+            done: How many were looked at.
+            text: What became of them.
+        """
+        self._last = (done, text)
+        if monotonic() < self._next:
+            return
+        self._next = monotonic() + EVERY[self._terminal]
         if self._terminal:
-            filled = _WIDTH * self.done // max(1, self._total)
-            self._out.write(f"\r[{'#' * filled}{' ' * (_WIDTH - filled)}] {self.done}/{self._total}", ending="")
-            self._out.flush()
-        elif monotonic() - self._told >= EVERY:
-            self._told = monotonic()
-            self._out.write(f"{self.done} of {self._total} {self._what}")
+            self._draw(done, text)
+        else:
+            self._out.write(f"{done} of {self._total}: {text}")
+        self._out.flush()
 
     def end(self) -> None:
-        """Leave the line."""
-        if self._terminal and self.done:
+        """Leave the line with the bar."""
+        if self._terminal and self._last is not None:
+            self._draw(*self._last)
             self._out.write("")
+
+    def _draw(self, done: int, text: str) -> None:
+        full = WIDTH * min(done, self._total) // max(self._total, 1)
+        self._out.write(f"\r[{'#' * full}{'.' * (WIDTH - full)}] {done} of {self._total}: {text}\x1b[K", ending="")

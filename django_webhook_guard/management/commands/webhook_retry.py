@@ -1,136 +1,147 @@
 """``manage.py webhook_retry``."""
 
-from argparse import ArgumentTypeError
 from collections import Counter
-from dataclasses import dataclass
-from time import sleep
+from collections.abc import Callable, Collection, Iterator
+from time import monotonic
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import Error
 
-from django_webhook_guard import bulk, operations
-from django_webhook_guard.conf import receipts_alias
-from django_webhook_guard.management.choosing import LIMIT, add_filters, filtered, positive, user
+from django_webhook_guard import operations
+from django_webhook_guard.handlers import SIGNAL, registered
+from django_webhook_guard.management.choosing import positive, user
+from django_webhook_guard.management.filtering import add_filters, batches, chosen
 from django_webhook_guard.management.progress import Progress
+from django_webhook_guard.management.stopping import Stop, stopped_by_signals
 from django_webhook_guard.models import WebhookReceipt
-from django_webhook_guard.models.bulk import Wish
-from django_webhook_guard.models.receipts import ReceiptQuerySet
+from django_webhook_guard.models.receipts import Status
+from django_webhook_guard.text import visible
 
-_FILTERS = ("receipts", "source", "event_type", "status", "error", "since", "until")
-
-
-def rate(text: str) -> float:
-    """Read receipts a second.
-
-    Raises:
-        ArgumentTypeError: It is no number, or out of bounds.
-    """
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0
-    if not bulk.SLOWEST <= number <= bulk.FASTEST:
-        raise ArgumentTypeError(f"{text!r} is no rate of {bulk.SLOWEST:g} to {bulk.FASTEST:g} receipts a second")
-    return number
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Again:
-    """What runs.
-
-    Args:
-        rerun: Whether processed and ignored receipts are meant as well.
-        handlers: Names of handlers that run again although they are done; None: all.
-    """
-
-    rerun: bool
-    handlers: list[str] | None = None
+FAILED = [str(Status.FAILED), str(Status.DEAD)]
+RERUNNABLE = [str(Status.PROCESSED), str(Status.IGNORED), *FAILED]
+DONE = "made due"
+Operation = Callable[[WebhookReceipt], bool]
 
 
 class Command(BaseCommand):
-    """Make receipts due again that a person names or describes."""
+    """Make receipts due again."""
 
     help = (
-        "Makes failed and dead webhook receipts due, with a new budget of attempts; handlers that are done do not run "
-        "again, unless they are named. Says first how many there are. Nothing runs here: webhook_sweep, or a worker, "
-        "brings them."
+        "Makes webhook receipts due, with a new budget of attempts: failed and dead ones, of which only handlers run "
+        "that are not done, or with --handlers, --all-handlers or --missing finished ones, too. Nothing runs here: "
+        "webhook_sweep or a worker brings them."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        add_filters(parser)
-        again = parser.add_mutually_exclusive_group()
-        again.add_argument("--handlers", metavar="NAMES", help="Comma list: these run again, also where they are done.")
-        again.add_argument("--all-handlers", action="store_true", help="Every handler runs again, done or not.")
-        again.add_argument(
-            "--missing", action="store_true", help="Processed and ignored receipts, too: what has not run yet runs."
+        add_filters(parser, RERUNNABLE)
+        which = parser.add_mutually_exclusive_group()
+        which.add_argument("--handlers", help="Run these again, also where they are done: names, comma between them.")
+        which.add_argument("--all-handlers", action="store_true", help="Run every handler again.")
+        which.add_argument(
+            "--missing", action="store_true", help="Run only those that have not run, such as one deployed later."
         )
-        parser.add_argument("--order", choices=["oldest", "newest"], default="oldest", help="Who goes first.")
-        parser.add_argument("--rate", type=rate, default=bulk.RATE, help="Receipts a second (default: %(default)g).")
-        parser.add_argument("--limit", type=positive, default=LIMIT, help="At most so many (default: %(default)s).")
+        parser.add_argument("--rate", type=positive, help="At most so many a second.")
         parser.add_argument("--reason", default="", help="Why, for the log.")
         parser.add_argument("--actor", default="", help="Who (default: the user of the operating system).")
-        parser.add_argument("--dry-run", action="store_true", help="Say how many there are, and do nothing.")
+        parser.add_argument("--dry-run", action="store_true", help="Count what would be made due, and do nothing.")
+        parser.add_argument("--no-input", action="store_true", help="Do not ask before many are made due.")
 
-    def handle(self, *, order: str, limit: int, dry_run: bool, **options: Any) -> None:
-        again = self._again(options)
-        wish = Wish.RERUN if again.rerun else Wish.RETRY
-        rows = bulk.fit(filtered(**{name: options[name] for name in _FILTERS}), wish)
-        count = rows.order_by().values("pk")[: limit + 1].count()
-        self.stdout.write(self._counted(count, limit, wish))
-        if dry_run or not count:
-            return
-        if not options["reason"]:
-            raise CommandError("Give a --reason: it is kept in the log.")
-        counts = self._retry(self._ordered(rows, order)[:limit], again, options)
-        self.stdout.write(", ".join(f"{number} {what}" for what, number in sorted(counts.items())))
-        if counts["made due"]:
-            self.stdout.write("webhook_sweep, or a worker, brings them.")
-        if counts.total() - counts["made due"]:
-            raise CommandError("Some were left alone: look at each, and run it again.")
+    def handle(self, *, dry_run: bool, no_input: bool, order: str, rate: int | None, **options: Any) -> None:
+        names = self._handlers(options)
+        rerun = names is not None or options["all_handlers"]
+        if not rerun and set(options["status"] or ()) - set(FAILED):
+            raise CommandError("A retry is for failed and dead ones; add --handlers, --all-handlers or --missing.")
+        rows = chosen(options, RERUNNABLE if rerun else FAILED)
+        total = rows.count()
+        if not total:
+            raise CommandError("No such receipt.")
+        self.stdout.write(f"{total} {'receipt' if total == 1 else 'receipts'} chosen")
+        if not dry_run and not no_input and not options["receipts"] and not self._agreed(total):
+            raise CommandError("Nothing was done.")
+        work = _Work(options["actor"] or user(), options["reason"], rerun, names, dry_run)
+        self._do(work, batches(rows, newest=order == "newest"), total, rate)
+        self._tell(work.told, total, dry_run, named=bool(options["receipts"]))
 
-    def _again(self, options: dict[str, Any]) -> _Again:
-        if options["all_handlers"]:
-            return _Again(rerun=True)
-        if options["handlers"] is not None:
-            names = [name.strip() for name in options["handlers"].split(",") if name.strip()]
-            if not names:
-                raise CommandError("--handlers names none; --missing runs what has not run.")
-            return _Again(rerun=True, handlers=names)
-        return _Again(rerun=options["missing"], handlers=[])
+    def _handlers(self, options: dict[str, Any]) -> list[str] | None:
+        if options["missing"]:
+            return []
+        if options["handlers"] is None:
+            return None
+        names = [name.strip() for name in options["handlers"].split(",") if name.strip()]
+        known = {name for handler in registered() for name in handler.names} | {SIGNAL}
+        if not names or not set(names) <= known:
+            raise CommandError(f"--handlers {options['handlers']!r}: known are {', '.join(sorted(known))}.")
+        return names
 
-    def _counted(self, count: int, limit: int, wish: str) -> str:
-        words = "failed or dead" if wish == Wish.RETRY else "failed, dead, processed or ignored"
-        more = f" or more; the first {limit} are taken, --limit is for more" if count > limit else ""
-        return f"{min(count, limit)} {words} receipts{more}"
-
-    def _ordered(self, rows: ReceiptQuerySet, order: str) -> ReceiptQuerySet:
-        return rows.order_by(*(["received_at", "pk"] if order == "oldest" else ["-received_at", "-pk"]))
-
-    def _retry(self, rows: ReceiptQuerySet, again: _Again, options: dict[str, Any]) -> Counter[str]:
-        actor, counts = options["actor"] or user(), Counter[str]()
-        numbers = list(rows.values_list("pk", flat=True))
-        progress = Progress(self.stdout, len(numbers), "receipts")
+    def _agreed(self, total: int) -> bool:
         try:
-            for number in numbers:
-                counts[self._one(number, again, actor, options["reason"])] += 1
-                progress.step()
-                if number != numbers[-1]:
-                    sleep(1 / options["rate"])
-        except KeyboardInterrupt:
-            progress.end()
-            raise CommandError(f"Stopped: {counts['made due']} of {len(numbers)} were made due.") from None
-        progress.end()
-        return counts
+            return input(f"Make {total} due? [y/N] ").strip().lower() in ("y", "yes")
+        except EOFError:
+            raise CommandError("Nobody is there to be asked: say --no-input.") from None
 
-    def _one(self, number: int, again: _Again, actor: str, reason: str) -> str:
-        rows = WebhookReceipt.objects.using(receipts_alias()).defer("body", "headers")
-        receipt = rows.filter(pk=number).first()
-        if receipt is None:
-            return "gone"
+    def _do(self, work: "_Work", found: Iterator[list[WebhookReceipt]], total: int, rate: int | None) -> None:
+        progress, began = Progress(self.stdout, total), monotonic()
+        with stopped_by_signals() as stop:
+            try:
+                for receipt in (receipt for batch in found for receipt in batch):
+                    _keep_to(rate, began, work.told.total(), stop)
+                    if stop.is_set():
+                        break
+                    work.do(receipt)
+                    progress.tell(work.told.total(), work.summary)
+            except Error as error:
+                progress.end()
+                raise CommandError(
+                    f"The database failed ({type(error).__name__}). Until then: {work.summary}."
+                ) from error
+        progress.end()
+        if stop.is_set():
+            left = max(total - work.told.total(), 0)
+            raise CommandError(f"Stopped: {work.summary}; {left} not looked at.", returncode=130)
+
+    def _tell(self, told: Counter[str], total: int, dry_run: bool, *, named: bool) -> None:
+        for what, number in sorted(told.items(), key=lambda each: each[0] != DONE):
+            self.stdout.write(f"{number} {'would be ' if dry_run and what == DONE else ''}{what}")
+        if told[DONE] and not dry_run:
+            self.stdout.write("webhook_sweep or a worker brings them.")
+        left = told.total() - told[DONE]
+        if left and named:
+            raise CommandError(f"{left} of {told.total()} receipts were left alone.")
+
+
+class _Work:
+    """Makes receipts due, one transaction each, and counts."""
+
+    def __init__(self, actor: str, reason: str, rerun: bool, names: Collection[str] | None, dry_run: bool) -> None:
+        self.told: Counter[str] = Counter()
+        self._about = {"actor": actor, "reason": reason}
+        self._rerun, self._names, self._dry_run = rerun, names, dry_run
+
+    @property
+    def summary(self) -> str:
+        done = f"would be {DONE}" if self._dry_run else DONE
+        return f"{self.told[DONE]} {done}, {self.told.total() - self.told[DONE]} left alone"
+
+    def do(self, receipt: WebhookReceipt) -> None:
+        """Make one due, if it can be."""
+        self.told[self._done(receipt)] += 1
+
+    def _done(self, receipt: WebhookReceipt) -> str:
+        if not (receipt.rerunnable if self._rerun else receipt.retryable):
+            return f"left alone, {receipt.status}"
         if not operations.runnable(receipt):
-            return f"left alone, for this process has no source {receipt.source!r}"
-        if again.rerun:
-            done = operations.rerun(receipt, again.handlers, actor=actor, reason=reason)
+            return f"left alone, this process has no source {visible(receipt.source)}"
+        if self._dry_run:
+            return DONE
+        if self._rerun:
+            done = operations.rerun(receipt, self._names, **self._about)
         else:
-            done = operations.retry(receipt, actor=actor, reason=reason)
-        return "made due" if done else "left alone, for they moved on"
+            done = operations.retry(receipt, **self._about)
+        return DONE if done else "left alone, moved on"
+
+
+def _keep_to(rate: int | None, began: float, done: int, stop: Stop) -> None:
+    """Wait until the next one may go."""
+    if rate is not None and (early := began + done / rate - monotonic()) > 0:
+        stop.wait(early)
