@@ -10,7 +10,12 @@ from django_webhook_guard.admin import tree as module
 from django_webhook_guard.admin.tree import tree
 from django_webhook_guard.models import WebhookReceipt
 from tests.test_admin import EVIL, LIST, make, page_of, person
-from tests.test_masking import JSON
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=3), inner, max_size=4),
+    max_leaves=20,
+)
 
 
 def test_a_tree_shows_what_is_there():
