@@ -12,6 +12,7 @@ from django.db import models
 
 from django_webhook_guard.conf import source_of
 from django_webhook_guard.exceptions import MalformedContent
+from django_webhook_guard.locators import parts
 from django_webhook_guard.masking import MASK, is_masked, masked
 from django_webhook_guard.models import WebhookAttempt, WebhookBatch, WebhookCheckpoint, WebhookEffect, WebhookReceipt
 from django_webhook_guard.sources import Source
@@ -148,10 +149,9 @@ def _data(receipt: WebhookReceipt, source: Source, body: bytes | None) -> Any:
 def _hidden(line: Mapping[str, Any], source: Source) -> dict[str, str]:
     """Return the columns that hold a personal value, masked."""
     rules = source.rules
-    keys = rules.event_id if rules.event_id is not None else rules.key_fields
     located = {
         "event_id": rules.event_id,
-        "idempotency_key": keys or None,
+        "idempotency_key": (*parts(rules.event_id or ()), *rules.key_fields),
         "object_key": rules.object_key,
         "event_type": rules.event_type,
         "tenant": rules.tenant,

@@ -123,6 +123,14 @@ def test_an_id_that_is_personal_is_masked_wherever_it_stands(sources, post):
     assert "evt_1" not in json.dumps(line)
 
 
+def test_fields_that_are_the_key_and_are_personal_are_masked(sources, post):
+    sources(stripe={"PERSONAL": ["customer.*"], "KEY_FIELDS": ["type", "customer.email"]})
+    post("stripe", EVENT)
+    (line,) = export("--source=stripe")
+    assert (line["idempotency_key"], line["event_type"]) == (MASK, "x")
+    assert "example.org" not in json.dumps(line)
+
+
 def test_of_a_source_that_is_not_configured_nobody_knows_what_is_personal(post):
     post("stripe", EVENT)
     WebhookReceipt.objects.update(source="gone")
