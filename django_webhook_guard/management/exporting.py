@@ -39,11 +39,9 @@ def exported(receipts: Sequence[WebhookReceipt], choice: Choice) -> Iterator[str
     """Return one line of JSON for each of some receipts; it is pure ASCII without a control character.
 
     Args:
-        receipts: The receipts, their bodies not read.
+        receipts: One or more of one database, their bodies not read.
         choice: What is written.
     """
-    if not receipts:
-        return
     attempts = _of(WebhookAttempt, receipts, "receipt_id", "pk")
     marks = _of(WebhookCheckpoint, receipts, "fingerprint", "fingerprint")
     effects = _of(WebhookEffect, receipts, "fingerprint", "fingerprint")

@@ -93,6 +93,13 @@ def test_an_expired_body_is_null(post):
     assert (line["body"], line["data"]) == (None, None)
 
 
+def test_a_body_that_cannot_be_read_is_written_all_the_same(sources, post):
+    post("stripe", EVENT)
+    WebhookReceipt.objects.update(body=b"\xff{", body_size=2)
+    (line,) = export("--source=stripe")
+    assert (base64.b64decode(line["body"]), line["data"]) == (b"\xff{", None)
+
+
 def test_an_item_of_a_batch_has_its_part(sources, post):
     sources(many={"PROVIDER": "tests.test_batches.MANY", "SECRETS": ["acme-s3cret-0123456789"]})
     items = [{"id": "a"}, {"id": "b"}]
