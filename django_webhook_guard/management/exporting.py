@@ -12,6 +12,7 @@ from django.db import models
 
 from django_webhook_guard.conf import source_of
 from django_webhook_guard.exceptions import MalformedContent
+from django_webhook_guard.locators import parts
 from django_webhook_guard.masking import MASK, is_masked, masked
 from django_webhook_guard.models import WebhookAttempt, WebhookBatch, WebhookCheckpoint, WebhookEffect, WebhookReceipt
 from django_webhook_guard.sources import Source
@@ -38,11 +39,9 @@ def exported(receipts: Sequence[WebhookReceipt], choice: Choice) -> Iterator[str
     """Return one line of JSON for each of some receipts; it is pure ASCII without a control character.
 
     Args:
-        receipts: The receipts, their bodies not read.
+        receipts: One or more of one database, their bodies not read.
         choice: What is written.
     """
-    if not receipts:
-        return
     attempts = _of(WebhookAttempt, receipts, "receipt_id", "pk")
     marks = _of(WebhookCheckpoint, receipts, "fingerprint", "fingerprint")
     effects = _of(WebhookEffect, receipts, "fingerprint", "fingerprint")
@@ -148,10 +147,9 @@ def _data(receipt: WebhookReceipt, source: Source, body: bytes | None) -> Any:
 def _hidden(line: Mapping[str, Any], source: Source) -> dict[str, str]:
     """Return the columns that hold a personal value, masked."""
     rules = source.rules
-    keys = rules.event_id if rules.event_id is not None else rules.key_fields
     located = {
         "event_id": rules.event_id,
-        "idempotency_key": keys or None,
+        "idempotency_key": (*parts(rules.event_id or ()), *rules.key_fields),
         "object_key": rules.object_key,
         "event_type": rules.event_type,
         "tenant": rules.tenant,

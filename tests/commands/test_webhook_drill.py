@@ -1,10 +1,14 @@
+import json
 from io import StringIO
 
 import pytest
 from django.core.management import CommandError, call_command
 
+from django_webhook_guard.exceptions import UnknownTenant
 from django_webhook_guard.handlers import DRILL
+from django_webhook_guard.locators import Body, Form, Query
 from django_webhook_guard.management.commands import webhook_drill
+from django_webhook_guard.management.sending import Answer
 from django_webhook_guard.models import WebhookReceipt
 from django_webhook_guard.providers import PROVIDERS
 from django_webhook_guard.secrets import Secret
@@ -34,7 +38,13 @@ def drill(*arguments, **options):
     return out.getvalue().splitlines(), ""
 
 
+def vault_is_away(source, tenant):
+    raise RuntimeError("pl4nted")
+
+
 def tenants(source, tenant):
+    if tenant == "nobody":
+        raise UnknownTenant
     return [Secret(f"s3cret-of-{tenant}-0123456789", tenant=tenant)]
 
 
@@ -168,9 +178,75 @@ def test_what_is_wrong_ends_in_an_error_with_a_hint(sources, sent, monkeypatch, 
     assert "of 3 answers are wrong" in error
 
 
+def answer(status, said="x", receipt="r"):
+    return Answer(status=status, reason="", body=json.dumps({"status": said, "receipt": receipt}).encode())
+
+
+NOT_JSON = Answer(status=200, reason="OK", body=b"OK")
+TAKEN, COPY, REFUSED = answer(200, "processed"), answer(200, "duplicate"), answer(401, "rejected")
+
+
+@pytest.mark.parametrize(
+    ("answers", "right", "hint"),
+    [
+        ((TAKEN, COPY, REFUSED), [True, True, True], ""),
+        ((answer(301), answer(301), answer(301)), [False, False, False], "redirects"),
+        ((TAKEN, answer(500), REFUSED), [True, False, True], "was not taken for one"),
+        ((TAKEN, COPY, COPY), [True, True, False], "took what nobody signed"),
+        ((TAKEN, TAKEN, REFUSED), [True, False, True], "server's log"),
+        ((NOT_JSON, NOT_JSON, REFUSED), [True, False, True], "server's log"),
+        ((answer(202, "accepted"), answer(202, "accepted"), REFUSED), [True, True, True], ""),
+        ((answer(202, "accepted"), answer(202, "accepted", "s"), REFUSED), [True, False, True], "server's log"),
+        ((answer(202, "accepted", ""), answer(202, "accepted", ""), REFUSED), [True, False, True], "server's log"),
+        ((TAKEN, answer(200, "processed"), answer(400)), [True, False, False], "2 of 3"),
+    ],
+)
+def test_what_is_right_and_what_is_not(monkeypatch, answers, right, hint):
+    given = iter(answers)
+    monkeypatch.setattr(webhook_drill, "send", lambda message, *, timeout: next(given))
+    lines, error = drill("stripe")
+    assert [line.endswith("ok") for line in lines[2:]] == right
+    assert hint in error and bool(error) is not all(right)
+
+
+def test_a_part_of_the_key_in_the_query(sources, sent):
+    sources(drilled={**GENERIC, "EVENT_ID": Query("id")})
+    passed("drilled")
+    assert "/drilled/?id=drill_" in sent[0].url
+    passed("drilled", url="http://127.0.0.1:1/webhooks/drilled/?a=1")
+    assert "/?a=1&id=drill_" in sent[-1].url
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["shops", "--tenant=nobody"], "has no tenant 'nobody'"),
+        (["named", "--tenant=other"], "no secret for tenant 'other'"),
+        (["broken"], "E004"),
+        (["away"], "failed with RuntimeError"),
+    ],
+)
+def test_without_a_secret_nothing_is_sent(sources, sent, arguments, told):
+    sources(
+        shops={"PROVIDER": "stripe", "TENANT": "url", "SECRETS": "tests.commands.test_webhook_drill.tenants"},
+        named={
+            "PROVIDER": "github",
+            "TENANT": True,
+            "SECRETS": [{"secret": "acme-0123456789abcdef", "tenant": "acme"}],
+        },
+        broken={"PROVIDER": "nobody", "SECRETS": ["x"]},
+        away={"PROVIDER": "stripe", "SECRETS": "tests.commands.test_webhook_drill.vault_is_away"},
+    )
+    assert told in drill(*arguments)[1]
+    assert sent == []
+
+
 @pytest.mark.parametrize(
     ("options", "told"),
     [
+        ({**GENERIC, "EVENT_ID": Form("id")}, "cannot make up"),
+        ({**GENERIC, "EVENT_ID": Body()}, "cannot make up"),
+        ({**GENERIC, "EVENT_TYPE": ("kind", Body("n", optional=True)), "EVENT_ID": "n"}, "Send an exported one"),
         ({"PROVIDER": "gitlab-token", "SECRETS": [senders.GITLAB_TOKEN]}, "proven by a TokenVerifier"),
         ({**GENERIC, "EVENT_TYPE": None}, "says nowhere where an event's type is"),
         ({**GENERIC, "EVENT_TYPE": ("a", "b", "c")}, "has 3 parts"),

@@ -93,6 +93,13 @@ def test_an_expired_body_is_null(post):
     assert (line["body"], line["data"]) == (None, None)
 
 
+def test_a_body_that_cannot_be_read_is_written_all_the_same(sources, post):
+    post("stripe", EVENT)
+    WebhookReceipt.objects.update(body=b"\xff{", body_size=2)
+    (line,) = export("--source=stripe")
+    assert (base64.b64decode(line["body"]), line["data"]) == (b"\xff{", None)
+
+
 def test_an_item_of_a_batch_has_its_part(sources, post):
     sources(many={"PROVIDER": "tests.test_batches.MANY", "SECRETS": ["acme-s3cret-0123456789"]})
     items = [{"id": "a"}, {"id": "b"}]
@@ -121,6 +128,14 @@ def test_an_id_that_is_personal_is_masked_wherever_it_stands(sources, post):
     post("stripe", EVENT)
     (line,) = export("--source=stripe")
     assert "evt_1" not in json.dumps(line)
+
+
+def test_fields_that_are_the_key_and_are_personal_are_masked(sources, post):
+    sources(stripe={"PERSONAL": ["customer.*"], "KEY_FIELDS": ["type", "customer.email"]})
+    post("stripe", EVENT)
+    (line,) = export("--source=stripe")
+    assert (line["idempotency_key"], line["event_type"]) == (MASK, "x")
+    assert "example.org" not in json.dumps(line)
 
 
 def test_of_a_source_that_is_not_configured_nobody_knows_what_is_personal(post):

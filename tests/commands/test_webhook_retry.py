@@ -183,12 +183,13 @@ def test_a_person_is_asked_before_many_are_made_due(receipts, monkeypatch, answe
     assert (statuses() != UNTOUCHED) is done
 
 
-def test_without_a_person_it_must_be_said(receipts, monkeypatch):
+@pytest.mark.parametrize(("error", "told"), [(EOFError, "--no-input"), (KeyboardInterrupt, "Nothing was done")])
+def test_without_an_answer_nothing_is_done(receipts, monkeypatch, error, told):
     def nobody(text):
-        raise EOFError
+        raise error
 
     monkeypatch.setattr("builtins.input", nobody)
-    with pytest.raises(CommandError, match="--no-input"):
+    with pytest.raises(CommandError, match=told):
         retry(source="stripe", no_input=False)
     assert statuses() == UNTOUCHED
 

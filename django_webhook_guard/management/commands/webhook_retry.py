@@ -79,6 +79,8 @@ class Command(BaseCommand):
             return input(f"Make {total} due? [y/N] ").strip().lower() in ("y", "yes")
         except EOFError:
             raise CommandError("Nobody is there to be asked: say --no-input.") from None
+        except KeyboardInterrupt:
+            raise CommandError("Nothing was done.", returncode=130) from None
 
     def _do(self, work: "_Work", found: Iterator[list[WebhookReceipt]], total: int, rate: int | None) -> None:
         progress, began = Progress(self.stdout, total), monotonic()
