@@ -83,6 +83,7 @@ class Operators(APIView):
     renderer_classes = (VisibleJSONRenderer,)
     content_negotiation_class = OneRenderer
     metadata_class = None
+    versioning_class = None
 
     def finalize_response(self, request: Any, response: Any, *args: Any, **kwargs: Any) -> Any:
         """Let nobody keep an answer, or take it for something else than it is."""
