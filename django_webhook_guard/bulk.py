@@ -4,6 +4,7 @@ What is kept of each receipt is what the person saw: one that moved on since is 
 """
 
 import logging
+from functools import partial
 
 from django.db import Error, transaction
 
@@ -19,7 +20,7 @@ from django_webhook_guard.models.receipts import (
     ReceiptQuerySet,
     Status,
 )
-from django_webhook_guard.transactions import durable, is_connection_lost
+from django_webhook_guard.transactions import durable, is_connection_lost, repeated
 
 logger = logging.getLogger("django_webhook_guard")
 
@@ -114,7 +115,7 @@ def _step(using: str, action: WebhookBulkAction) -> int:
         if not WebhookBulkAction.objects.using(using).running().filter(pk=action.pk).exists():
             return 0  # stopped in the middle
         try:
-            _touch(using, action, item)
+            repeated(partial(_touch, using, action, item))
         except Error as error:
             if is_connection_lost(error):
                 raise

@@ -16,7 +16,7 @@ from django.dispatch import Signal
 
 from django_webhook_guard import statements
 from django_webhook_guard.conf import Source
-from django_webhook_guard.handlers import SIGNAL, Handler, matching, registered
+from django_webhook_guard.handlers import DRILL, SIGNAL, Handler, matching, registered
 from django_webhook_guard.locators import MISSING
 from django_webhook_guard.models import WebhookReceipt
 from django_webhook_guard.providers import Provider
@@ -277,7 +277,7 @@ def wanted(source: str, event_type: str) -> tuple[Handler, ...]:
     Raises:
         Misconfigured: Two of them have one name.
     """
-    return matching(source, event_type) + _listening()
+    return matching(source, event_type) + (() if event_type == DRILL else _listening())
 
 
 def named(source: str, names: Iterable[str]) -> dict[str, Handler]:

@@ -16,6 +16,8 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 #: The name under which all receivers of ``webhook_received`` together are one handler.
 SIGNAL = "signal"
+#: The type of events that ``webhook_drill`` sends, which only a handler gets that names it.
+DRILL = "webhook_guard.drill"
 MAX_NAME = 255
 #: Seconds, as for ``LEASE``: what no database can add to its clock would be a lease without an end.
 MAX_LEASE = 10**10
@@ -56,9 +58,11 @@ class Handler:
         return not self.sources or source in self.sources
 
     def matches(self, source: str, event_type: str) -> bool:
-        """Tell whether the handler wants an event; a missing type is matched by ``*`` only."""
+        """Tell whether the handler wants an event; a missing type is matched by ``*`` only, a drill by no pattern."""
         if not self.serves(source):
             return False
+        if event_type == DRILL:
+            return DRILL in self.patterns
         if not event_type:
             return "*" in self.patterns
         return any(fnmatchcase(event_type, pattern) for pattern in self.patterns)

@@ -11,6 +11,7 @@ from secrets import token_hex
 from threading import Lock
 from time import monotonic
 
+from django_webhook_guard import watching
 from django_webhook_guard.outcomes import Outcome
 from django_webhook_guard.text import visible
 
@@ -69,7 +70,7 @@ refusals = _Throttle()
 
 
 def write(outcome: Outcome, *, source: str, request_id: str, seconds: float) -> None:
-    """Write the record of a delivery.
+    """Write the record of a delivery, and tell who watches.
 
     Args:
         outcome: What became of it.
@@ -77,6 +78,7 @@ def write(outcome: Outcome, *, source: str, request_id: str, seconds: float) -> 
         request_id: The request's.
         seconds: How long it took.
     """
+    watching.tell(watching.deliveries, source, outcome.decision, seconds)
     level = outcome.level if outcome.level is not None else _LEVELS.get(outcome.decision, logging.INFO)
     if not logger.isEnabledFor(level):
         return

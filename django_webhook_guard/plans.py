@@ -11,6 +11,7 @@ from django_webhook_guard.events import owed
 from django_webhook_guard.exceptions import Misconfigured
 from django_webhook_guard.handlers import Handler
 from django_webhook_guard.models import WebhookCheckpoint, WebhookReceipt
+from django_webhook_guard.models.receipts import Status
 from django_webhook_guard.models.records import Mark
 from django_webhook_guard.text import visible
 
@@ -99,3 +100,14 @@ def _problem(receipt: WebhookReceipt) -> str:
     except Misconfigured as error:
         return visible(str(error))
     return ""
+
+
+def waiting(receipt: WebhookReceipt, found: Marks) -> list[str]:
+    """Return the names of the handlers that an open receipt waits for."""
+    if receipt.status not in (Status.RECEIVED, Status.PROCESSING, Status.FAILED, Status.QUARANTINED):
+        return []
+    ended = {row.handler for row in found.rows} | {receipt.last_handler}
+    for handler in handlers(receipt):
+        if ended & set(handler.names):  # under its name of today or a former one
+            ended |= set(handler.names)
+    return [name for name in receipt.handlers if name not in ended]

@@ -17,7 +17,7 @@ from typing import Any
 from django.db import Error, connections
 from django.utils import timezone
 
-from django_webhook_guard import leases, ordering, statements
+from django_webhook_guard import leases, ordering, statements, watching
 from django_webhook_guard.conf import receipts_alias, source_of
 from django_webhook_guard.events import Reply, WebhookEvent, announce, bury, lease_seconds, marks, owed
 from django_webhook_guard.exceptions import EffectUnknown, GiveUp, LeaseLost, NoHandlerHere, RetryLater, Skip
@@ -196,7 +196,10 @@ def _run_open(lease: Lease, event: WebhookEvent) -> _Progress:
     try:
         for number, handler in enumerate(todo, start=1):
             last = number == len(todo) and not progress.failures and not unknown
+            started = time.monotonic()
             _run_handler(lease, handler, event if number == 1 else event.fresh(), progress, last=last)
+            how = progress.marks.get(handler.name, "failed")
+            watching.tell(watching.runs, lease.source.name, handler.name, how, time.monotonic() - started)
     finally:
         _log(lease, progress)
     return progress

@@ -35,3 +35,8 @@ webhook_failed = Signal()
 webhook_dead = Signal()
 """An event waits for a person. ``receipt_id``, ``source``, ``event_type``, ``reason`` (``exhausted`` or
 ``gave_up``)."""
+
+webhook_alert = Signal()
+"""Something began that a person should look at, or is over; sent once for each, by whichever process saw it first
+(``webhook_health``, ``webhook_sweep --forever``). ``code``, ``source`` (or an empty string), ``words``, ``level``
+(``warning``, ``error``, or an empty string where it is over), ``began``."""

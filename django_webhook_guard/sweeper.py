@@ -9,11 +9,12 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import count
+from time import monotonic
 from typing import Literal, Protocol
 
 from django.db import DatabaseError, Error, InterfaceError, close_old_connections, connections, reset_queries
 
-from django_webhook_guard import bulk, dispatchers, pausing, processing, statements
+from django_webhook_guard import alerts, bulk, dispatchers, pausing, processing, statements
 from django_webhook_guard.conf import names_of, receipts_alias, runnable_names, source_of
 from django_webhook_guard.models import WebhookReceipt
 from django_webhook_guard.processing import Run
@@ -27,6 +28,9 @@ POSTPONED = 60
 #: Seconds that ``forever`` waits while nothing is due, and after an error of the database.
 IDLE = 1.0
 AFTER_ERROR = 5.0
+
+#: Seconds between two looks of ``forever`` at what needs a person.
+LOOK = 60.0
 
 Report = Callable[[int, Run], None]
 
@@ -230,10 +234,14 @@ def forever(
         The sum of all passes.
     """
     totals: Counter[str] = Counter()
+    look_at = 0.0
     while not stop.is_set():
         reset_queries()
         close_old_connections()
         try:
+            if monotonic() >= look_at:
+                look_at = monotonic() + LOOK
+                _look()
             counts = sweep(batch=batch, source=source, report=report, stop=stop)
         except (DatabaseError, InterfaceError) as error:
             logger.error("webhook sweeper: the database is away (%s), trying again", type(error).__name__)
@@ -244,6 +252,16 @@ def forever(
         if counts.total() == counts["elsewhere"]:
             stop.wait(idle)
     return totals
+
+
+def _look() -> None:
+    """See whether something needs a person; an error in it stops no sweep."""
+    try:
+        alerts.look_and_tell()
+    except Exception as error:
+        if is_connection_lost(error):
+            raise
+        logger.exception("webhook alerts could not be looked at")
 
 
 def _drop_connection() -> None:

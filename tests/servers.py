@@ -327,6 +327,10 @@ class Server:
         self.kill()
         raise RuntimeError(f"the server did not come up:\n{self.log()}")
 
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self.port}"
+
     def log(self):
         return self.log_path.read_text(errors="replace")
 

@@ -221,7 +221,7 @@ def test_list_and_detail_look_right(visit, receipts, scheme, width):
     assert fits(page)
     page.locator("tr", has_text="evt_1Q8sX2LkdIwHu7ixa9").locator("th a, td a").first.click()
     page.wait_for_selector(".webhook-retry")
-    page.locator("details summary").last.click()
+    page.locator(".webhook-attempts details summary").last.click()
     photograph(page, f"detail-{scheme}-{width}")
     assert fits(page)
     assert page.locator("li", has_text="billing.handlers:create_invoice is done").count() == 1
@@ -267,7 +267,7 @@ def test_a_payload_runs_nowhere(visit, receipts):
         page = visit(path)
         assert page.locator("img[src=x]").count() == 0
     page = visit(f"{LIST}{evil.pk}/change/")
-    page.locator("details summary").last.click()
+    page.locator(".webhook-attempts details summary").last.click()
     assert "onerror=alert(1)" in page.locator(".webhook-payload").inner_text()
     photograph(page, "detail-evil")
     page.get_by_role("button", name="Retry now").click()

@@ -5,7 +5,8 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from django_webhook_guard.models import WebhookAttempt, WebhookBulkAction, WebhookReceipt
+from django_webhook_guard.effects import effect_digest
+from django_webhook_guard.models import WebhookAttempt, WebhookBulkAction, WebhookEffect, WebhookReceipt
 from django_webhook_guard.sweeper import sweep
 from tests.test_admin import LIST, make
 from tests.test_admin_browser import browser, fits, photograph, server, visit
@@ -122,3 +123,45 @@ def test_a_source_is_paused_and_resumed(visit, night, scheme, width):
     page.get_by_role("button", name="Resume").first.click()
     page.wait_for_selector(".messagelist li")
     assert page.locator(".webhook-problem").count() == 0
+
+
+@pytest.fixture
+def charged():
+    """A dead receipt with an effect of unknown outcome, and one that is done."""
+    body = b'{"id": "evt_1", "customer": {"email": "ada@example.org", "name": "Ada"}, "lines": [{"n": 1}, {"n": 2}]}'
+    receipt = make(reason="effect_unknown", object_key="in_17", body=body)
+    now = timezone.now()
+    for name, state, result in (("charge", "unknown", "null"), ("mail", "done", '{"id": "msg_1"}')):
+        WebhookEffect.objects.create(
+            digest=effect_digest(receipt.fingerprint, "pay", name), fingerprint=receipt.fingerprint, handler="pay",
+            name=name, state=state, calls=1, result=result,
+            key="2f1b9e9a-43a1-4f0e-9a51-0d6f7c1b2a3c", attempt=3, started_at=now - timedelta(days=2),
+            key_since=now - timedelta(days=2), finished_at=now if state == "done" else None,
+        )  # fmt: skip
+    return receipt
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 390)])
+def test_an_effect_is_settled(visit, charged, handler, scheme, width):
+    handler("stripe", "invoice.*", name="pay", atomic=False)(lambda event: "paid")
+    page = visit(f"{LIST}{charged.pk}/change/", scheme=scheme, width=width)
+    page.locator(".webhook-tree > summary").click()
+    photograph(page, f"effects-{scheme}-{width}")
+    assert fits(page)
+    assert page.get_by_role("button", name="Copy").count() == 1
+    page.get_by_role("link", name="Settle it").click()
+    page.wait_for_selector("#webhook-result")
+    photograph(page, f"settle-{scheme}-{width}")
+    assert fits(page)
+    page.get_by_label("It happened", exact=True).check()
+    page.get_by_role("button", name="Settle an effect").click()
+    page.wait_for_selector(".messagelist li")
+    assert "It ran: processed." in page.locator(".messagelist").inner_text()
+    page.get_by_role("link", name="Run handlers again…").click()
+    page.wait_for_selector("input[name=handler]")
+    photograph(page, f"rerun-{scheme}-{width}")
+    assert fits(page)
+    page.get_by_label("pay", exact=True).check()
+    page.get_by_role("button", name="Run handlers again").click()
+    page.wait_for_selector(".messagelist li")
+    assert WebhookReceipt.objects.get().attempts == 5

@@ -10,6 +10,7 @@ from types import ModuleType, SimpleNamespace
 
 import environ
 import pytest
+from django.core.management import BaseCommand, load_command_class
 from django.test import RequestFactory
 from django.urls import resolve
 
@@ -19,6 +20,7 @@ from django_webhook_guard.api import answering, paging, views
 from django_webhook_guard.api.answering import ContentSerializer
 from django_webhook_guard.api.asking import ListQuery, Seen
 from django_webhook_guard.api.permissions import ACTS
+from django_webhook_guard.management import commands
 from django_webhook_guard.models import WebhookReceipt
 from django_webhook_guard.models.receipts import Status
 from django_webhook_guard.providers import PROVIDERS, Provider
@@ -34,6 +36,7 @@ SETTINGS = (ROOT / "docs/settings.md").read_text()
 CHECKS = (ROOT / "docs/checks.md").read_text()
 HANDLERS = (ROOT / "docs/handlers.md").read_text()
 API = (ROOT / "docs/api.md").read_text()
+COMMANDS = (ROOT / "docs/commands.md").read_text()
 ADMIN = " ".join((ROOT / "docs/admin.md").read_text().split())
 
 
@@ -324,3 +327,28 @@ def test_the_example_of_who_sees_what_works(rf, django_user_model):
     assert "IN (SELECT" in str(receipts_for(request).query)
     request.user = django_user_model(is_superuser=True)
     assert not receipts_for(request).query.where
+
+
+# -- docs/commands.md --------------------------------------------------------------------------------------------------
+
+KNOWN_COMMANDS = sorted(file.stem for file in Path(commands.__file__).parent.glob("webhook_*.py"))
+
+
+def test_every_command_is_described():
+    rows = re.findall(r"^\| (`webhook_.+?) \|", COMMANDS, re.MULTILINE)
+    assert sorted(name for row in rows for name in re.findall(r"`(\w+)`", row)) == KNOWN_COMMANDS
+
+
+@pytest.mark.parametrize("name", ["show", "retry", "export", "send", "drill"])
+def test_every_option_of_a_command_is_described(name):
+    parser = load_command_class("django_webhook_guard", f"webhook_{name}").create_parser("manage.py", "")
+    django_own = BaseCommand().create_parser("manage.py", "")
+    options = set(parser._option_string_actions) - set(django_own._option_string_actions)
+    assert [option for option in options if f"`{option}" not in COMMANDS] == []
+
+
+def test_the_drill_handler_works():
+    function = example(COMMANDS, "on_drill")["on_drill"]
+    assert handlers.matching("stripe", "webhook_guard.drill")
+    handlers.unregister(function)
+    assert function(None) == "the handlers run"

@@ -3,6 +3,7 @@ import pytest
 from django_webhook_guard import statements
 from django_webhook_guard.conf import get_source
 from django_webhook_guard.events import WebhookEvent, lease_seconds, marks, named, owed, wanted
+from django_webhook_guard.handlers import DRILL
 from django_webhook_guard.models import WebhookReceipt
 from django_webhook_guard.signals import webhook_received
 from tests import senders
@@ -41,6 +42,7 @@ def test_the_signal_is_a_handler_while_somebody_listens(handler):
     webhook_received.connect(test_the_signal_is_a_handler_while_somebody_listens)
     try:
         assert [each.name for each in wanted("stripe", "")] == ["h", "signal"]
+        assert wanted("stripe", DRILL) == ()
         assert set(named("github", ["signal", "h"])) == {"signal"}
     finally:
         webhook_received.disconnect(test_the_signal_is_a_handler_while_somebody_listens)

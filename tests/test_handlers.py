@@ -6,7 +6,7 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 
 from django_webhook_guard.exceptions import GiveUp, RetryLater, Skip
-from django_webhook_guard.handlers import Handler, matching, registered, unregister
+from django_webhook_guard.handlers import DRILL, Handler, matching, registered, unregister
 
 
 def function(event):
@@ -31,6 +31,16 @@ def test_patterns_choose_by_type(handler, patterns, event_type, wanted):
     handler("stripe", patterns)(function)
     assert bool(matching("stripe", event_type)) is wanted
     assert not matching("github", event_type)
+
+
+@pytest.mark.parametrize(
+    ("patterns", "wanted"),
+    [("*", False), ("webhook_guard.*", False), ("webhook_guard.dril[l]", False), (["a", DRILL], True), (DRILL, True)],
+)
+def test_a_drill_is_only_for_a_handler_that_names_it(handler, patterns, wanted):
+    handler("stripe", patterns)(function)
+    assert bool(matching("stripe", DRILL)) is wanted
+    assert matching("stripe", f"{DRILL}s") == (() if patterns not in ("*", "webhook_guard.*") else registered()[-1:])
 
 
 def test_a_name_is_the_path_of_the_function(handler):

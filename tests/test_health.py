@@ -9,7 +9,7 @@ from django.core.management.base import CommandError
 from django.db import OperationalError
 from django.utils import timezone
 
-from django_webhook_guard import health, statements
+from django_webhook_guard import health, operations, statements
 from django_webhook_guard.models import WebhookReceipt
 
 pytestmark = pytest.mark.django_db
@@ -114,3 +114,82 @@ def test_a_database_that_is_away_is_said_in_one_line(monkeypatch):
     monkeypatch.setattr(statements, "clock", away)
     with pytest.raises(CommandError, match=r"cannot be asked \(OperationalError\)"):
         call_command("webhook_health")
+
+
+# -- silence, keys, pauses ---------------------------------------------------------------------------------------------
+
+
+def codes(found):
+    return [(finding.code, finding.source, str(finding.level)) for finding in found.findings]
+
+
+@pytest.mark.parametrize(("age", "silent"), [(50, False), (70, True)])
+def test_a_source_that_is_silent_for_longer_than_it_should(receipts, sources, age, silent):
+    sources(stripe={"EXPECT_EVERY": 60})
+    receipts(0)
+    WebhookReceipt.objects.update(received_at=at(-age), signed_at=at(-age))
+    found = health.look()
+    assert age - 2 < found.silent["stripe"] < age + 2
+    assert codes(found) == ([("silent", "stripe", "error")] if silent else [])
+
+
+def test_a_source_that_never_sent_anything(sources):
+    sources(stripe={"EXPECT_EVERY": 60})
+    (finding,) = health.look().findings
+    assert finding.words == "source stripe has sent nothing yet, and EXPECT_EVERY is 60 s: ask the sender"
+    sources(stripe={})
+    assert health.look().silent == {"stripe": None}
+
+
+def secrets(*days):
+    moments = [None if day is None else (timezone.now() + timedelta(days=day)).isoformat() for day in days]
+    return [
+        {"secret": f"whsec_vb2Yk1q8mP0c4Rw{n}", **({"not_after": moment} if moment else {})}
+        for n, moment in enumerate(moments)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("days", "expected"),
+    [
+        ([None], []), ([8], []), ([6], [("keys", "stripe", "warning")]), ([-1], [("keys", "stripe", "error")]),
+        ([6, 30], []), ([-1, 6], [("keys", "stripe", "warning")]), ([-1, None], []),
+    ],
+)  # fmt: skip
+def test_keys_that_end(sources, days, expected):
+    sources(stripe={"SECRETS": secrets(*days)})
+    assert codes(health.look()) == expected
+
+
+def test_what_is_paused_is_said():
+    operations.pause("stripe", actor="anna")
+    operations.pause("github", "h", actor="anna")
+    found = health.look()
+    assert found.paused == ("github: h", "stripe")
+    assert codes(found) == [("paused", "github: h", "warning"), ("paused", "stripe", "warning")]
+
+
+def test_dead_ones_are_a_finding_only_where_somebody_says_how_many_are_too_many(receipts):
+    receipts(0, 0, status="dead")
+    assert health.look().ok
+    assert codes(health.look(health.Limits(dead=1))) == [("dead", "", "error")]
+    assert health.look(health.Limits(dead=2)).ok
+    with pytest.raises(SystemExit):
+        call_command("webhook_health", "--max-dead=1")
+    call_command("webhook_health", "--max-dead=2")
+
+
+@pytest.mark.parametrize(
+    "option", ["--max-dead=-1", "--max-dead=x", "--max-dead=1000", "--max-overdue=-1", "--max-overdue=nan"]
+)
+def test_limits_that_make_no_sense(option):
+    with pytest.raises(CommandError):
+        call_command("webhook_health", option)
+
+
+def test_the_findings_as_json(sources, capsys):
+    sources(stripe={"EXPECT_EVERY": 60})
+    with pytest.raises(SystemExit):
+        call_command("webhook_health", "--json")
+    (finding,) = json.loads(capsys.readouterr().out)["findings"]
+    assert (finding["code"], finding["level"], finding["source"]) == ("silent", "error", "stripe")

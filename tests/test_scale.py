@@ -14,13 +14,13 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from django_webhook_guard import processing
-from django_webhook_guard.models import WebhookReceipt
+from django_webhook_guard.models import WebhookAttempt, WebhookReceipt
 from django_webhook_guard.sweeper import sweep
 
 pytestmark = [pytest.mark.slow, pytest.mark.django_db]
 
 LIST = "/admin/django_webhook_guard/webhookreceipt/"
-TABLE = WebhookReceipt._meta.db_table
+TABLE, ATTEMPTS = WebhookReceipt._meta.db_table, WebhookAttempt._meta.db_table
 ROWS, MADE = 50_000, 5_000
 SOURCES = ("stripe", "stripe", "github", "partner")
 OPEN = ("received", "processing", "failed")
@@ -226,3 +226,38 @@ def test_the_sweeper_finds_what_is_due_by_its_index(many, monkeypatch, batch):
         # It may look into the index of open receipts as well, due or not.
         assert '"access_type": "ALL"' not in text, text
         assert all(float(rows) <= 1_001 for rows in re.findall(r'"r_rows": ([\d.]+)', text)), text
+
+
+@pytest.fixture
+def attempts(many):
+    """The last attempt of everything that is failed or dead, of seven kinds."""
+    rows = WebhookReceipt.objects.filter(status__in=["failed", "dead"]).values_list("pk", "attempts", "received_at")
+    WebhookAttempt.objects.bulk_create(
+        (
+            WebhookAttempt(
+                receipt_id=pk, number=number, trigger="sweeper", outcome="failed", handler="pay", started_at=at,
+                error_class="builtins.ValueError", error_group=f"{pk % 7:016x}", duration_ms=1,
+            )
+            for pk, number, at in rows
+        ),
+        batch_size=500,
+    )  # fmt: skip
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE" if connection.vendor == "sqlite" else f"ANALYZE {_kind()} {ATTEMPTS}")
+
+
+def test_what_fails_is_found_without_reading_the_table(operator, attempts):
+    with CaptureQueriesContext(connection) as captured:
+        page = operator.get(f"{LIST}errors/")
+    assert len(page.context["rows"]) == 7
+    for sql in [each["sql"] for each in captured if TABLE in each["sql"]]:
+        text = plan(sql)
+        if connection.vendor == "sqlite":
+            assert not re.search(rf"SCAN {TABLE}(?! USING)", text), text
+        elif connection.vendor == "postgresql":
+            assert f"Seq Scan on {TABLE}" not in text, text
+        else:
+            assert all(float(rows) <= 1_001 for rows in re.findall(r'"r_rows": ([\d.]+)', text)), text
+    (group, *_) = page.context["rows"]
+    shown = operator.get(group["list_url"])
+    assert shown.context["cl"].result_count == group["row"].failed + group["row"].dead

@@ -101,13 +101,7 @@ def held(
 
 def waiting(receipt: WebhookReceipt, found: Marks) -> list[str]:
     """Return the names of the handlers that an open receipt waits for."""
-    if receipt.status not in (Status.RECEIVED, Status.PROCESSING, Status.FAILED, Status.QUARANTINED):
-        return []
-    ended = {row.handler for row in found.rows} | {receipt.last_handler}
-    for handler in plans.handlers(receipt):
-        if ended & set(handler.names):  # under its name of today or a former one
-            ended |= set(handler.names)
-    return [visible(name) for name in receipt.handlers if name not in ended]
+    return list(map(visible, plans.waiting(receipt, found)))
 
 
 def checkpoint_rows(receipt: WebhookReceipt, found: Marks) -> list[dict[str, Any]]:
@@ -152,6 +146,12 @@ def effect_rows(receipt: WebhookReceipt) -> list[dict[str, Any]]:
         }
         for row in WebhookEffect.objects.using(receipt._state.db).of_receipt(receipt.fingerprint)
     ]
+
+
+def error_group(receipt: WebhookReceipt) -> str:
+    """Return the kind of failure of the receipt's last attempt, or an empty string."""
+    attempts = WebhookAttempt.objects.using(receipt._state.db).filter(receipt_id=receipt.pk, number=receipt.attempts)
+    return attempts.values_list("error_group", flat=True).first() or ""
 
 
 def unknown_effects(receipt: WebhookReceipt) -> list[WebhookEffect]:

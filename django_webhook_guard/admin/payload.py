@@ -3,14 +3,13 @@
 import codecs
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from django.db.models import BinaryField
 from django.db.models.functions import Substr
 
-from django_webhook_guard.contents import content
-from django_webhook_guard.locators import Body
+from django_webhook_guard.contents import Content
 from django_webhook_guard.masking import MASK
 from django_webhook_guard.models import WebhookBatch, WebhookReceipt
 from django_webhook_guard.text import visible
@@ -48,17 +47,19 @@ def shown(receipt: WebhookReceipt) -> Shown | None:
     return None
 
 
-def parsed(receipt: WebhookReceipt, hidden: Iterable[Body]) -> Shown | None:
-    """Return the parsed body without what is hidden, of an item of a batch that item; None where it has expired.
+def parsed(content: Content) -> Shown | None:
+    """Return parsed content as a page shows it, without what is hidden in it; None where it has expired.
 
-    One that cannot be read, or is longer than ``SHOWN``, is not shown at all: nobody can say what stands where.
+    Of what cannot be read nobody can say what stands where: nothing of it is shown.
+
+    Args:
+        content: The content.
     """
-    found = content(receipt, hidden, longest=SHOWN)
-    if found.state == "expired":
+    if content.state == "expired":
         return None
-    if found.state not in ("shown", "masked"):
+    if content.state not in ("shown", "masked"):
         return Shown(text=MASK, cut=True)
-    text = json.dumps(found.data, ensure_ascii=False)
+    text = json.dumps(content.data, ensure_ascii=False)
     return present(text.encode("utf-8", "backslashreplace"), cut=False)
 
 

@@ -8,6 +8,7 @@ from django.contrib import admin
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.utils import flatten_fieldsets, quote, unquote
+from django.contrib.admin.views.main import SEARCH_VAR
 from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
@@ -19,7 +20,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_POST, require_safe
 
-from django_webhook_guard import bulk, groups, plans, scope
+from django_webhook_guard import bulk, contents, groups, plans, scope
 from django_webhook_guard.admin import columns, detail, errors, pauses, payload, retrying
 from django_webhook_guard.admin.bulk import may
 from django_webhook_guard.admin.changelist import (
@@ -42,6 +43,7 @@ from django_webhook_guard.admin.reporting import (
     tell_about_one,
 )
 from django_webhook_guard.admin.retrying import ACTS, DISCARD, RELEASE, RERUN, RETRY, SETTLE, Act
+from django_webhook_guard.admin.tree import tree
 from django_webhook_guard.conf import receipts_alias
 from django_webhook_guard.exceptions import MalformedContent
 from django_webhook_guard.models import WebhookReceipt
@@ -115,6 +117,7 @@ class WebhookReceiptAdmin(_ModelAdmin):
 
     class Media:
         css = {"all": ["django_webhook_guard/admin.css"]}
+        js = ["django_webhook_guard/admin.js"]
 
     # -- who may what --------------------------------------------------------------------------------------------------
 
@@ -410,6 +413,7 @@ class WebhookReceiptAdmin(_ModelAdmin):
         if obj is not None:
             found = plans.marks(obj)
             readable = scope.may_read_body(request, obj)
+            content = contents.content(obj, scope.hidden(request, obj), longest=payload.SHOWN)
             attempts, earlier = detail.attempt_rows(obj)
             context |= {
                 "acts": self._acts(request, obj),
@@ -420,8 +424,10 @@ class WebhookReceiptAdmin(_ModelAdmin):
                 "settle_url": self._url("settle", obj) if self._may_now(SETTLE, request, obj) else "",
                 "max_reason": MAX_REASON,
                 "plan": detail.plan(obj, found),
-                "payload": payload.shown(obj) if readable else payload.parsed(obj, scope.hidden(request, obj)),
+                "payload": payload.shown(obj) if readable else payload.parsed(content),
                 "masked": not readable,
+                "tree": tree(content.data) if content.state in ("shown", "masked") else "",
+                "related": self._related(obj),
                 "payload_limit": payload.SHOWN,
                 "body_url": self._url("body", obj),
                 "header_rows": detail.header_rows(obj),
@@ -439,6 +445,16 @@ class WebhookReceiptAdmin(_ModelAdmin):
         """Return what the person may do to a receipt as it is, with the address of each."""
         may = [act for act in ACTS if act.possible(receipt) and self._allows(act)(request, receipt)]
         return {act.name: self._url(act.name, receipt) for act in may}
+
+    def _related(self, receipt: WebhookReceipt) -> list[tuple[str, str]]:
+        """Return words and addresses of lists that have something in common with a receipt."""
+        found = []
+        if receipt.object_key:
+            found.append((_("Receipts of the same object"), urlencode({SEARCH_VAR: receipt.object_key})))
+        group = detail.error_group(receipt) if receipt.retryable else ""
+        if group:
+            found.append((_("Receipts that fail in the same way"), urlencode({ErrorFilter.parameter_name: group})))
+        return [(words, f"{self._page('changelist')}?{query}") for words, query in found]
 
     def _may_now(self, act: Act, request: HttpRequest, receipt: WebhookReceipt) -> bool:
         return act.possible(receipt) and self._allows(act)(request, receipt)

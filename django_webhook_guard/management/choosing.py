@@ -14,8 +14,8 @@ from django_webhook_guard.conf import receipts_alias
 from django_webhook_guard.models import WebhookReceipt
 from django_webhook_guard.models.receipts import Reason, Status
 
-_NUMBER = re.compile(r"[0-9]{1,18}")
-_REFERENCE = re.compile(r"[0-9a-f]{16,64}")
+NUMBER = re.compile(r"[0-9]{1,18}")
+REFERENCE = re.compile(r"[0-9a-f]{16,64}")
 LIMIT = 1000
 #: Reasons for which a receipt is held.
 HELD = [str(each) for each in (Reason.LATE, Reason.SCHEMA, Reason.NO_KEY, Reason.REPLAYED, Reason.KEY_REUSED)]
@@ -57,7 +57,7 @@ class ActOnReceipts(BaseCommand):
         found = list(self._chosen(receipts, options["source"], options["held"])[: limit + 1])
         if not found:
             raise CommandError("No such receipt. The admin's list shows numbers and references.")
-        actor, told = options["actor"] or _user(), []
+        actor, told = options["actor"] or user(), []
         for receipt in found[:limit]:
             told.append(self._told(receipt, actor, options["reason"], dry_run))
             self.stdout.write(f"receipt {receipt.pk}: {told[-1]}")
@@ -83,28 +83,40 @@ class ActOnReceipts(BaseCommand):
         if named:
             if source or held:
                 raise CommandError("Give receipts, or --source and --held, not both.")
-            return rows.filter(pk__in=[number for text in named for number in self._numbers(text)])
+            return rows.filter(pk__in=[number for text in named for number in numbers_of(text)])
         if not source or not held:
             raise CommandError("Give numbers or references of receipts, or both --source and --held.")
         return rows.filter(source=source, status=Status.QUARANTINED, reason=held)
 
-    def _numbers(self, text: str) -> list[int]:
-        """Return the numbers of the receipts that a text names."""
-        rows = WebhookReceipt.objects.using(receipts_alias())
-        if _NUMBER.fullmatch(text) and rows.filter(pk=int(text)).exists():
-            return [int(text)]
-        if _REFERENCE.fullmatch(text):
-            found = list(
-                rows.filter(fingerprint__gte=text, fingerprint__lt=f"{text}g").values_list("pk", flat=True)[:2]
-            )
-            if len(found) > 1:
-                raise CommandError(f"{text!r} names several receipts: give more of it, or a number.")
-            if found:
-                return found
-        raise CommandError(f"No receipt {text!r}: give a number, or 16 to 64 hex of its fingerprint.")
+
+def numbers_of(text: str) -> list[int]:
+    """Return the numbers of the receipts that a text names.
+
+    Args:
+        text: A number, or a reference.
+
+    Raises:
+        CommandError: It names none, or several.
+    """
+    rows = WebhookReceipt.objects.using(receipts_alias())
+    if NUMBER.fullmatch(text) and rows.filter(pk=int(text)).exists():
+        return [int(text)]
+    if REFERENCE.fullmatch(text):
+        found = list(of_reference(rows, text).values_list("pk", flat=True)[:2])
+        if len(found) > 1:
+            raise CommandError(f"{text!r} names several receipts: give more of it, or a number.")
+        if found:
+            return found
+    raise CommandError(f"No receipt {text!r}: give a number, or 16 to 64 hex of its fingerprint.")
 
 
-def _user() -> str:
+def of_reference(rows: QuerySet[WebhookReceipt], text: str) -> QuerySet[WebhookReceipt]:
+    """Return those of some receipts whose fingerprint begins with a text, by its index."""
+    return rows.filter(fingerprint__gte=text, fingerprint__lt=f"{text}g")
+
+
+def user() -> str:
+    """Return the name of the operating system's user, for the log."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):

@@ -106,7 +106,10 @@ class WebhookBulkAction(models.Model):
         Returns:
             Whether it was running until now.
         """
-        return bool(self._rows().update(state=BulkState.STOPPED, finished_at=timezone.now()))
+        stopped = bool(self._rows().update(state=BulkState.STOPPED, finished_at=timezone.now()))
+        if stopped:
+            WebhookBulkItem.objects.using(self._state.db).filter(bulk=self)._raw_delete(self._state.db)
+        return stopped
 
     def _rows(self) -> models.QuerySet[Any]:
         return type(self)._base_manager.using(self._state.db).filter(pk=self.pk, state=BulkState.RUNNING)

@@ -87,6 +87,9 @@ class ReceiptQuerySet(models.QuerySet["WebhookReceipt"]):
     def dead(self) -> Self:
         return self.filter(status=Status.DEAD)
 
+    def quarantined(self) -> Self:
+        return self.filter(status=Status.QUARANTINED)
+
     def due(self) -> Self:
         """Open receipts whose next moment has come, by the database's clock, the oldest first."""
         return self.open().filter(due_at__lte=DatabaseNow()).order_by("due_at")

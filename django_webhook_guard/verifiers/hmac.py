@@ -17,7 +17,7 @@ from django_webhook_guard.exceptions import SignatureMalformed, SignatureMismatc
 from django_webhook_guard.secrets import DECODINGS, Secret
 from django_webhook_guard.verifiers.base import Verification, check_header_name, proof_header
 from django_webhook_guard.verifiers.layouts import Layout, Piece, read_layout, read_template
-from django_webhook_guard.verifiers.stamps import STAMP_FORMATS, StampFormat, read_stamp
+from django_webhook_guard.verifiers.stamps import STAMP_FORMATS, StampFormat, read_stamp, write_stamp
 
 Encoding = Literal["hex", "base64"]
 
@@ -172,6 +172,34 @@ class HMACVerifier:
         # A frame of its own, so that no error carries the expected digest along.
         expected = secret.mac(content, algorithm=self.algorithm, decoding=self.decoding)
         return any(compare_digest(expected, signature) for signature in signatures)
+
+    # -- the sender's side ---------------------------------------------------------------------------------------------
+
+    def sign(self, delivery: Delivery, secret: Secret, *, at: datetime, nonce: str) -> dict[str, str]:
+        """Return the headers that prove a delivery, as its sender makes them: what ``verify`` accepts.
+
+        Args:
+            delivery: The delivery; of several families, its headers say which one is meant.
+            secret: What it is signed with.
+            at: The stamp, where one is signed.
+            nonce: The nonce, where one is signed; also the id, where one is signed and the delivery has none.
+
+        Raises:
+            ValueError: The secret's text cannot be decoded.
+            SignatureMalformed: The id or the nonce does not fit the scheme.
+        """
+        names, stamp = self._family(delivery), write_stamp(at, self.stamp)
+        headers = {}
+        for part, name in names.parts:
+            made = stamp if part == "timestamp" else nonce
+            headers[name] = (delivery.header(name) or made) if part == "id" else made
+        parts = {part: headers[name] for part, name in names.parts}
+        if self._layout.timestamp:
+            parts["timestamp"] = stamp
+        self._check_borders(parts)
+        digest = secret.mac(self._content(delivery, parts), algorithm=self.algorithm, decoding=self.decoding)
+        signature = digest.hex() if self.encoding == "hex" else base64.b64encode(digest).decode()
+        return {**headers, names.signature: self.layout.format(signature=signature, timestamp=stamp)}
 
     # -- what the declaration says, read once --------------------------------------------------------------------------
 

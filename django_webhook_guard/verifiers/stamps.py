@@ -2,7 +2,7 @@
 
 import re
 from datetime import UTC, datetime, timedelta
-from email.utils import parsedate_to_datetime
+from email.utils import format_datetime, parsedate_to_datetime
 from typing import Literal
 
 StampFormat = Literal["s", "ms", "rfc3339", "rfc1123"]
@@ -55,3 +55,18 @@ def _written(text: str, stamp: StampFormat) -> datetime | None:
     microseconds = (fraction or "")[:7]
     moment = datetime.fromisoformat(f"{day}T{clock}{microseconds}{'+00:00' if zone in 'Zz' else zone}")
     return moment.astimezone(UTC)
+
+
+def write_stamp(moment: datetime, stamp: StampFormat) -> str:
+    """Return a moment as a sender writes it: what ``read_stamp`` reads.
+
+    Args:
+        moment: An aware moment after 1970.
+        stamp: ``s`` or ``ms`` since 1970, ``rfc3339`` or ``rfc1123``; what is finer is left away.
+    """
+    moment = moment.astimezone(UTC)
+    if stamp == "rfc3339":
+        return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+    if stamp == "rfc1123":
+        return format_datetime(moment, usegmt=True)
+    return str((moment - _EPOCH) // timedelta(seconds=1 if stamp == "s" else 0.001))

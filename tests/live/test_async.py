@@ -53,6 +53,17 @@ def test_copies_at_once_are_one_event(on_postgres, uvicorn, database, new, event
     assert uvicorn.errors() == []
 
 
+@pytest.mark.parametrize("event_type", EFFECTS)
+def test_under_atomic_requests_a_failure_leaves_its_receipt(on_postgres, serve, database, new, event_type):
+    server = serve(kind="uvicorn", workers=1, LIVE_ASYNC="1", LIVE_ATOMIC_REQUESTS="1")
+    event = new("stripe", event_type, fails={"handler": 1})
+    assert event.deliver(server).status == 500
+    assert (database.receipt(event)["status"], database.effects(event)) == ("failed", {})
+    assert event.deliver(server).decision == "processed"
+    assert event.deliver(server).decision == "duplicate"
+    assert database.effects(event) == EFFECTS[event_type]
+
+
 def hang_up(server, source, body, headers, after):
     """Send a whole request, and close the connection without waiting for the answer."""
     head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())

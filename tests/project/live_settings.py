@@ -7,6 +7,7 @@ INSTALLED_APPS = [*INSTALLED_APPS[:-1], "tests.project.live.LiveConfig"]
 MIDDLEWARE = ["tests.project.killer.killer", *MIDDLEWARE]
 
 DATABASES["default"]["CONN_MAX_AGE"] = env.int("LIVE_CONN_MAX_AGE", default=0)
+DATABASES["default"]["ATOMIC_REQUESTS"] = env.bool("LIVE_ATOMIC_REQUESTS", default=False)
 if env.str("LIVE_POOL", default=""):
     DATABASES["default"]["OPTIONS"] = {"pool": {"max_size": 4}}
 if env.str("LIVE_SQLITE_OPTIONS", default=""):

@@ -571,3 +571,46 @@ def test_a_declaration_that_can_not_work_is_refused_by_the_name_of_its_argument(
     names = "|".join(["header", *given] if "families" in given else given)
     with pytest.raises(ValueError, match=rf"^({names}) "):
         HMACVerifier(**{"header": "X-Acme", "signed": "{body}", **given})
+
+
+# -- the sender's side -------------------------------------------------------------------------------------------------
+
+NOW = datetime(2026, 11, 30, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    "verifier",
+    [
+        PLAIN,
+        PAIRS,
+        JOINED,
+        HMACVerifier(header="X-Acme", layout="a{{b}}={signature}", signed="{body}"),
+        HMACVerifier(header="X-Acme", layout="s={signature};at={timestamp}", signed="{body_sha256}", stamp="ms"),
+        HMACVerifier(
+            header="X-Acme", signed="{method}\n{url}\n{path}?{query}\n{timestamp}\n{nonce}\n{body}", encoding="base64",
+            algorithm="sha512", timestamp_header="Date", stamp="rfc1123", nonce_header="X-Nonce",
+        ),
+        HMACVerifier(header="A-Sig", separator=" ", layout="v1,{signature}", signed="{id}.{body}", id_header="A-Id",
+                     families=("A-", "B-")),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("sent", [{}, {"b-id": "given", "x-id": "given"}])
+def test_what_is_signed_is_accepted_and_nothing_else(verifier, sent):
+    unsigned = Delivery(method="POST", url="https://example.org/in/?a=1", headers=sent, body=BODY)
+    headers = verifier.sign(unsigned, Secret(SECRET), at=NOW, nonce="n0nce")
+    named = {**sent, **{name.lower(): value for name, value in headers.items()}}
+    delivery = Delivery(method="POST", url=unsigned.url, headers=named, body=BODY)
+    found = verifier.verify(delivery, [Secret(SECRET)])
+    assert found.signed_at == (NOW if "timestamp" in verifier.covers else None)
+    assert found.nonce == ("n0nce" if "nonce" in verifier.covers else None)
+    with pytest.raises(SignatureMismatch):
+        verifier.verify(delivery.with_body(BODY + b" "), [Secret(SECRET)])
+    with pytest.raises(SignatureMismatch):
+        verifier.verify(delivery, [Secret("an0ther-0123456789abcdef")])
+
+
+def test_a_nonce_that_does_not_fit_is_not_signed():
+    verifier = HMACVerifier(header="X-Acme", signed="{nonce}.{body}", nonce_header="X-Nonce", nonce_pattern="[0-9]+")
+    delivery = Delivery(method="POST", url="/", headers={}, body=BODY)
+    with pytest.raises(SignatureMalformed):
+        verifier.sign(delivery, Secret(SECRET), at=NOW, nonce="abc")

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from django_webhook_guard.verifiers.stamps import STAMP_FORMATS, read_stamp
+from django_webhook_guard.verifiers.stamps import STAMP_FORMATS, read_stamp, write_stamp
 
 MOMENT = datetime(2026, 11, 30, 12, tzinfo=UTC)
 END = datetime.max.replace(tzinfo=UTC)
@@ -77,3 +77,11 @@ def test_no_text_raises(text, stamp):
 def test_rfc_3339_as_python_writes_it(moment, minutes):
     moment = moment.replace(tzinfo=timezone(timedelta(minutes=minutes)))
     assert read_stamp(moment.isoformat(), "rfc3339") == moment
+
+
+@pytest.mark.parametrize("stamp", STAMP_FORMATS)
+@given(st.datetimes(datetime(1970, 1, 1), datetime(9000, 1, 1), timezones=st.timezones()))
+def test_what_is_written_is_read(stamp, moment):
+    read = read_stamp(write_stamp(moment, stamp), stamp)
+    unit = timedelta(milliseconds=1) if stamp == "ms" else timedelta(seconds=1)
+    assert timedelta(0) <= moment - read < unit

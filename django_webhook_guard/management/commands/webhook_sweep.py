@@ -1,11 +1,8 @@
 """``manage.py webhook_sweep``."""
 
-import signal
 from argparse import ArgumentTypeError
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from time import monotonic, sleep
+from collections.abc import Mapping
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -13,6 +10,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django_webhook_guard import sweeper
 from django_webhook_guard.conf import runnable_names
 from django_webhook_guard.management.choosing import positive
+from django_webhook_guard.management.stopping import stopped_by_signals
 from django_webhook_guard.processing import Run
 
 
@@ -68,7 +66,7 @@ class Command(BaseCommand):
         if not forever:
             self._tell(sweeper.sweep_all(batch=batch, source=source, report=report))
             return
-        with _stopped_by_signals() as stop:
+        with stopped_by_signals() as stop:
             self.stdout.write("sweeping until SIGTERM")
             self.stdout.flush()
             self._tell(sweeper.forever(batch=batch, source=source, report=report, stop=stop, idle=interval))
@@ -76,41 +74,3 @@ class Command(BaseCommand):
     def _tell(self, counts: Mapping[str, int]) -> None:
         told = ", ".join(f"{number} {status}" for status, number in sorted(Counter(counts).items()))
         self.stdout.write(told or "nothing is due")
-
-
-class _Stop:
-    """Told by a signal's handler, which may run between any two steps of the waiting: so there is no lock in it."""
-
-    def __init__(self) -> None:
-        self._told = False
-
-    def tell(self) -> None:
-        self._told = True
-
-    def is_set(self) -> bool:
-        return self._told
-
-    def wait(self, timeout: float) -> None:
-        end = monotonic() + timeout
-        while not self._told and (left := end - monotonic()) > 0:
-            sleep(min(left, 0.1))
-
-
-@contextmanager
-def _stopped_by_signals() -> Iterator[_Stop]:
-    """Turn the first SIGTERM or SIGINT into a stop after what is being run; a second one ends that, too."""
-    stop = _Stop()
-    former = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-
-    def tell(number: int, frame: Any) -> None:
-        if stop.is_set():
-            raise SystemExit(128 + number)
-        stop.tell()
-
-    for number in former:
-        signal.signal(number, tell)
-    try:
-        yield stop
-    finally:
-        for number, handler in former.items():
-            signal.signal(number, handler)
