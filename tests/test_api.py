@@ -458,6 +458,18 @@ def test_personal_values_are_for_who_may_see_them(sources, more):
     assert (raw.content == body) is bool(more)
 
 
+@pytest.mark.parametrize("more", [[], ["view_webhookreceipt_payload"]])
+def test_a_column_that_holds_a_personal_value_is_masked_too(sources, more):
+    sources(stripe={"OBJECT": "customer.email", "PERSONAL": ["customer"]})
+    client = person("vera", "view", "retry")
+    User.objects.get(username="vera").user_permissions.add(*Permission.objects.filter(codename__in=more))
+    receipt = make(object_key="ada@example.org")
+    other = make(source="github", object_key="bob@example.org")
+    for answer in (client.get(f"{URL}receipts/"), client.get(at(receipt)), send(client, receipt, "retry")):
+        assert (b"ada@example.org" in answer.content) is bool(more)
+    assert client.get(at(other)).json()["object_key"] == "bob@example.org"
+
+
 @pytest.mark.parametrize(
     ("fields", "state"),
     [
@@ -465,10 +477,13 @@ def test_personal_values_are_for_who_may_see_them(sources, more):
         ({"body": b"ada@example.org"}, "unreadable"),
         ({"body": b"[" * 5_000}, "unreadable"),
         ({"source": "gone"}, "unknown_source"),
+        ({"source": "many", "item": 7, "body": b'[{"id": "ada@example.org"}]'}, "unreadable"),
+        ({"source": "many", "item": 0, "body": b"5"}, "unreadable"),
     ],
 )
 def test_why_there_is_no_payload_is_said(viewer, sources, fields, state):
-    sources(stripe={"PERSONAL": ["customer.email"]})
+    many = {"PROVIDER": "tests.test_batches.MANY", "SECRETS": ["many-s3cret-0123456789"]}
+    sources(stripe={"PERSONAL": ["customer.email"]}, many=many)
     answer = viewer.get(at(make(**fields)))
     assert answer.json()["payload"] == {"state": state, "data": None}
     assert "ada@example.org" not in answer.content.decode()
