@@ -6,10 +6,10 @@ from typing import Any, Literal
 
 from django_webhook_guard.conf import source_of
 from django_webhook_guard.events import WebhookEvent
-from django_webhook_guard.exceptions import MalformedContent
-from django_webhook_guard.locators import Body
-from django_webhook_guard.masking import masked
+from django_webhook_guard.locators import Body, parts
+from django_webhook_guard.masking import is_masked, masked
 from django_webhook_guard.models import WebhookReceipt
+from django_webhook_guard.sources import Source
 
 State = Literal["shown", "masked", "expired", "too_large", "unreadable", "unknown_source"]
 
@@ -48,6 +48,19 @@ def content(receipt: WebhookReceipt, hidden: Iterable[Body], *, longest: int) ->
     paths = tuple(hidden)
     try:
         data = masked(event.data, paths)
-    except (MalformedContent, LookupError, RecursionError):
+    except Exception:  # it is malformed, or a project's own way to split it does not know it any more
         return Content(state="unreadable")
     return Content(state="masked" if paths else "shown", data=data)
+
+
+def personal_columns(source: Source) -> list[str]:
+    """Return the columns of a source's receipts that hold what it names as personal."""
+    rules = source.rules
+    located = {
+        "event_id": rules.event_id,
+        "idempotency_key": (*parts(rules.event_id or ()), *rules.key_fields),
+        "object_key": rules.object_key,
+        "event_type": rules.event_type,
+        "tenant": rules.tenant,
+    }
+    return [name for name, locator in located.items() if is_masked(locator, source.personal)]

@@ -1,15 +1,26 @@
 """The operators' REST interface: who may what, what is shown, and that nothing is done twice or blindly."""
 
 import json
+from base64 import b64encode
 from datetime import timedelta
 
 import pytest
 from django.contrib.auth.models import Permission, User
 from django.db import OperationalError, connection
+from django.http import UnreadablePostError
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import include, path
 from django.utils import timezone
+from rest_framework.exceptions import ParseError
+from rest_framework.filters import SearchFilter
+from rest_framework.generics import GenericAPIView
+from rest_framework.pagination import PageNumberPagination
+from rest_framework.parsers import FormParser
+from rest_framework.permissions import AllowAny
+from rest_framework.renderers import BrowsableAPIRenderer
+from rest_framework.versioning import NamespaceVersioning
+from rest_framework.views import APIView
 
 from django_webhook_guard import counts, operations
 from django_webhook_guard.api import answering, views, wire
@@ -205,6 +216,23 @@ def test_of_another_tenant_nothing_can_be_seen_counted_or_told_apart(limited):
     )
     assert all(row["week"] == 0 for row in stats["statuses"])
     assert {row.status for row in WebhookReceipt.objects.all()} == {theirs.status, theirs_held.status}
+
+
+def test_the_hook_is_given_the_user_that_rest_framework_knows(limited):
+    person("acme", "view")
+    mine, _theirs = make(tenant="acme"), make(tenant="globex")
+    basic = {"Authorization": "Basic " + b64encode(b"acme:x").decode()}
+    client = Client()
+    assert [row["id"] for row in client.get(f"{URL}receipts/", headers=basic).json()["results"]] == [mine.pk]
+    assert client.get(f"{URL}stats/", headers=basic).json()["dead"] == 1
+
+
+def test_a_cursor_leads_into_no_other_tenants_receipts(limited, admin_client):
+    now = timezone.now()
+    theirs = [make(tenant="globex", received_at=now - timedelta(minutes=number)) for number in range(3)]
+    url = admin_client.get(f"{URL}receipts/?limit=1").json()["next"]
+    assert admin_client.get(url).json()["results"][0]["id"] == theirs[1].pk
+    assert person("acme", "view").get(url).json() == {"next": None, "previous": None, "results": []}
 
 
 def test_a_replay_of_anothers_receipt_does_not_name_it(limited, admin_client):
@@ -430,6 +458,18 @@ def test_personal_values_are_for_who_may_see_them(sources, more):
     assert (raw.content == body) is bool(more)
 
 
+@pytest.mark.parametrize("more", [[], ["view_webhookreceipt_payload"]])
+def test_a_column_that_holds_a_personal_value_is_masked_too(sources, more):
+    sources(stripe={"OBJECT": "customer.email", "PERSONAL": ["customer"]})
+    client = person("vera", "view", "retry")
+    User.objects.get(username="vera").user_permissions.add(*Permission.objects.filter(codename__in=more))
+    receipt = make(object_key="ada@example.org")
+    other = make(source="github", object_key="bob@example.org")
+    for answer in (client.get(f"{URL}receipts/"), client.get(at(receipt)), send(client, receipt, "retry")):
+        assert (b"ada@example.org" in answer.content) is bool(more)
+    assert client.get(at(other)).json()["object_key"] == "bob@example.org"
+
+
 @pytest.mark.parametrize(
     ("fields", "state"),
     [
@@ -437,10 +477,13 @@ def test_personal_values_are_for_who_may_see_them(sources, more):
         ({"body": b"ada@example.org"}, "unreadable"),
         ({"body": b"[" * 5_000}, "unreadable"),
         ({"source": "gone"}, "unknown_source"),
+        ({"source": "many", "item": 7, "body": b'[{"id": "ada@example.org"}]'}, "unreadable"),
+        ({"source": "many", "item": 0, "body": b"5"}, "unreadable"),
     ],
 )
 def test_why_there_is_no_payload_is_said(viewer, sources, fields, state):
-    sources(stripe={"PERSONAL": ["customer.email"]})
+    many = {"PROVIDER": "tests.test_batches.MANY", "SECRETS": ["many-s3cret-0123456789"]}
+    sources(stripe={"PERSONAL": ["customer.email"]}, many=many)
     answer = viewer.get(at(make(**fields)))
     assert answer.json()["payload"] == {"state": state, "data": None}
     assert "ada@example.org" not in answer.content.decode()
@@ -517,6 +560,48 @@ def test_only_json_is_read(operator):
     receipt = make()
     assert operator.post(at(receipt, "retry"), wish(receipt, "retry")).status_code == 415
     assert operator.post(at(receipt, "retry") + "?x=1", {}, content_type="application/json").status_code == 400
+
+
+class BreaksOff:
+    def read(self, size):
+        raise UnreadablePostError
+
+
+def test_a_request_that_breaks_off_is_no_error_of_ours():
+    with pytest.raises(ParseError, match="broke off"):
+        wire.StrictJSONParser().parse(BreaksOff())
+
+
+class OnePerPage(PageNumberPagination):
+    page_size = 1
+
+
+class Versions(NamespaceVersioning):
+    allowed_versions = ("v1",)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("versioning_class", Versions),
+        ("permission_classes", [AllowAny]),
+        ("pagination_class", OnePerPage),
+        ("renderer_classes", [BrowsableAPIRenderer]),
+        ("parser_classes", [FormParser]),
+        ("filter_backends", [SearchFilter]),
+    ],
+)
+def test_what_a_project_sets_for_its_own_api_changes_nothing(viewer, operator, monkeypatch, name, value):
+    """REST framework reads its settings once, into these attributes."""
+    monkeypatch.setattr(GenericAPIView, name, value)
+    monkeypatch.setattr(APIView, name, value, raising=False)
+    for _ in range(2):
+        make()
+    answer = viewer.get(f"{URL}receipts/")
+    assert (answer.status_code, answer["Content-Type"]) == (200, "application/json")
+    assert len(answer.json()["results"]) == 2
+    assert Client().get(f"{URL}receipts/").status_code == 403
+    assert send(operator, WebhookReceipt.objects.first(), "retry").status_code == 200
 
 
 # -- acting ------------------------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """The documents against the code."""
 
 import ast
+import json
 import re
 import sys
 from importlib import import_module
@@ -11,9 +12,14 @@ import environ
 import pytest
 from django.core.management import BaseCommand, load_command_class
 from django.test import RequestFactory
+from django.urls import resolve
 
-from django_webhook_guard import checks, conf, handlers, options
+from django_webhook_guard import checks, conf, counts, handlers, options
 from django_webhook_guard.admin import changelist, retrying
+from django_webhook_guard.api import answering, paging, views
+from django_webhook_guard.api.answering import ContentSerializer
+from django_webhook_guard.api.asking import ListQuery, Seen
+from django_webhook_guard.api.permissions import ACTS
 from django_webhook_guard.management import commands
 from django_webhook_guard.models import WebhookReceipt
 from django_webhook_guard.models.receipts import Status
@@ -29,6 +35,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 SETTINGS = (ROOT / "docs/settings.md").read_text()
 CHECKS = (ROOT / "docs/checks.md").read_text()
 HANDLERS = (ROOT / "docs/handlers.md").read_text()
+API = (ROOT / "docs/api.md").read_text()
 COMMANDS = (ROOT / "docs/commands.md").read_text()
 ADMIN = " ".join((ROOT / "docs/admin.md").read_text().split())
 
@@ -268,6 +275,58 @@ def test_the_numbers_and_permissions_of_the_admin_are_right():
     meta = WebhookReceipt._meta
     known = [name for name, _ in meta.permissions] + [f"{each}_webhookreceipt" for each in meta.default_permissions]
     assert set(re.findall(r"`django_webhook_guard\.(\w+_webhookreceipt\w*)`", ADMIN)) == set(known)
+
+
+# -- docs/api.md -------------------------------------------------------------------------------------------------------
+
+
+def rows_of(text, title):
+    """The first cells of the tables of a part."""
+    part = text.split(f"## {title}\n")[1].split("\n## ")[0]
+    return [name for row in re.findall(r"^\| (`.+?) \|", part, re.MULTILINE) for name in re.findall(r"`([^`]+)`", row)]
+
+
+def test_the_addresses_of_the_rest_interface_are_routed(settings):
+    urls = ModuleType("documented_urls")
+    urls.urlpatterns = example(API, "django_webhook_guard.api.urls")["urlpatterns"]
+    settings.ROOT_URLCONF = urls
+    addresses = re.findall(r"^\| `([a-z<>/]+/)` \| (GET|POST) \|", API, re.MULTILINE)
+    assert len(addresses) == 10
+    for address, method in addresses:
+        view = resolve(f"/api/webhooks/{address}".replace("<id>", "1")).func
+        assert method.lower() in (getattr(view, "actions", None) or vars(view.cls)), address
+
+
+def test_the_rest_interface_documents_permissions_parameters_and_bounds():
+    known = {codename for codename, _name in WebhookReceipt._meta.permissions} | {"view_webhookreceipt"}
+    described = set(rows_of(API, "Who may what"))
+    assert described == {name for name in known if name.split("_")[0] in (*ACTS, "view")}
+    assert set(rows_of(API, "The list")) == set(ListQuery().fields)
+    assert f"at most {paging.LONGEST_PAGE};" in API
+    assert f"{paging.PAGE} unless said otherwise" in API
+    assert f"{answering.LONGEST // 1024} KiB" in API
+    assert f"`reach`, {counts.REACH:,}" in API
+    assert f"the newest {views.ATTEMPTS} attempts" in API
+
+
+def test_the_example_of_a_wish_is_one():
+    (written,) = blocks(API, "http")
+    assert Seen(data=json.loads(written.partition("\n\n")[2])).is_valid()
+
+
+def test_the_states_of_a_payload_are_described():
+    part = API.split("## A receipt")[1].split("##")[0]
+    assert all(f"`{state}`" in part for state in ContentSerializer().fields["state"].choices)
+
+
+@pytest.mark.django_db
+def test_the_example_of_who_sees_what_works(rf, django_user_model):
+    receipts_for = example(SETTINGS, "def receipts_for")["receipts_for"]
+    request = rf.get("/")
+    request.user = django_user_model.objects.create_user("vera")
+    assert "IN (SELECT" in str(receipts_for(request).query)
+    request.user = django_user_model(is_superuser=True)
+    assert not receipts_for(request).query.where
 
 
 # -- docs/commands.md --------------------------------------------------------------------------------------------------

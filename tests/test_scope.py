@@ -1,6 +1,7 @@
 """Who may see which receipts, and what of them, in the admin."""
 
 import pytest
+from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import User
 from django.db.models import Count, QuerySet
 from django.test import RequestFactory
@@ -8,7 +9,7 @@ from django.utils.timezone import now
 
 from django_webhook_guard import scope
 from django_webhook_guard.models import WebhookAttempt, WebhookBatch, WebhookBulkAction, WebhookPause, WebhookReceipt
-from tests.test_admin import LIST, make, page_of, person
+from tests.test_admin import LIST, make, page_of, person, selection
 
 pytestmark = pytest.mark.django_db(databases=["default", "other"])
 
@@ -116,6 +117,35 @@ def test_anothers_receipt_is_not_there_whatever_is_asked_for(acme, theirs):
         acme.post(LIST, data)
     theirs.refresh_from_db()
     assert theirs.status == "dead"
+
+
+def test_a_selection_of_all_is_of_ones_own(acme, theirs):
+    mine = make(tenant="acme")
+    acme.post(LIST, {**selection(acme, mine, theirs, across=True), "action": "retry_selected"})
+    mine.refresh_from_db()
+    theirs.refresh_from_db()
+    assert (mine.status, theirs.status) == ("received", "dead")
+    assert not LogEntry.objects.filter(object_id=str(theirs.pk)).exists()
+
+
+def test_what_was_done_to_anothers_receipt_cannot_be_read(acme, theirs, admin_client):
+    admin_client.post(f"{LIST}{theirs.pk}/retry/", {"shown": f"{theirs.pk}:dead:3", "reason": "secret words"})
+    assert LogEntry.objects.get().object_id == str(theirs.pk)
+    for address in ("/admin/", f"{LIST}{theirs.pk}/history/"):
+        page = acme.get(address, follow=True).content.decode()
+        assert "secret words" not in page
+        assert theirs.reference not in page
+
+
+def test_a_failure_of_others_is_found_by_no_filter(acme, theirs, admin_client):
+    WebhookAttempt.objects.create(
+        receipt=theirs, number=theirs.attempts, trigger="admin", outcome="failed", error_class="SecretError",
+        error_group="a" * 16, started_at=now(), duration_ms=1,
+    )  # fmt: skip
+    assert len(admin_client.get(LIST, {"error": "a" * 16}).context["cl"].result_list) == 1
+    for key in ("a" * 16, "none"):
+        assert len(acme.get(LIST, {"error": key}).context["cl"].result_list) == 0
+    assert "SecretError" not in acme.get(f"{LIST}errors/").content.decode()
 
 
 def test_groups_and_bulk_actions_count_ones_own(acme, theirs):

@@ -7,7 +7,9 @@ from rest_framework import serializers
 from django_webhook_guard import plans, scope
 from django_webhook_guard.api.describing import described_as
 from django_webhook_guard.api.permissions import ACTS
-from django_webhook_guard.contents import content
+from django_webhook_guard.conf import source_of
+from django_webhook_guard.contents import content, personal_columns
+from django_webhook_guard.masking import MASK
 from django_webhook_guard.models import WebhookAttempt, WebhookCheckpoint, WebhookEffect, WebhookReceipt
 
 #: The longest body that is parsed for an answer, in bytes; of a longer one the raw bytes can be had.
@@ -41,6 +43,14 @@ class ReceiptSerializer(serializers.ModelSerializer[WebhookReceipt]):
             "lease_until", "batch", "item",
         )  # fmt: skip
         read_only_fields = fields
+
+    def to_representation(self, instance: WebhookReceipt) -> dict[str, Any]:
+        """Mask what was read from a personal place of the body."""
+        shown: dict[str, Any] = super().to_representation(instance)
+        source = source_of(instance.source)
+        if source is not None and source.personal and not scope.may_read_payload(self.context["asking"]):
+            shown |= {name: MASK for name in personal_columns(source) if shown.get(name)}
+        return shown
 
 
 #: The columns that the list reads.

@@ -83,6 +83,7 @@ class Operators(APIView):
     renderer_classes = (VisibleJSONRenderer,)
     content_negotiation_class = OneRenderer
     metadata_class = None
+    versioning_class = None
 
     def finalize_response(self, request: Any, response: Any, *args: Any, **kwargs: Any) -> Any:
         """Let nobody keep an answer, or take it for something else than it is."""
@@ -128,7 +129,9 @@ class ReceiptViewSet(Operators, GenericViewSet[WebhookReceipt]):
         """Return a page of receipts, the newest first."""
         wanted = asked(request, ListQuery)
         page = page_of(narrowed(self._receipts(), wanted), wanted.get("cursor"), wanted["limit"], COLUMNS)
-        return Response(page.linked(request, ReceiptSerializer(page.rows, many=True).data))
+        return Response(
+            page.linked(request, ReceiptSerializer(page.rows, many=True, context={"asking": self.asking}).data)
+        )
 
     @described({**_ABOUT_ONE, 200: DetailSerializer})
     def retrieve(self, request: Request, pk: str) -> Response:
@@ -223,7 +226,7 @@ class ReceiptViewSet(Operators, GenericViewSet[WebhookReceipt]):
             )
         if runs:
             transaction.on_commit(partial(_wake, receipt.pk), using=receipts_alias(), robust=True)
-        return Response(ReceiptSerializer(self._receipt()).data)
+        return Response(ReceiptSerializer(self._receipt(), context={"asking": self.asking}).data)
 
 
 def _check_handlers(receipt: WebhookReceipt, names: list[str] | None) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import IO, Any
 
+from django.http import UnreadablePostError
 from django.utils.translation import gettext_lazy as _
 from rest_framework.exceptions import APIException, ParseError
 from rest_framework.negotiation import DefaultContentNegotiation
@@ -33,7 +34,10 @@ class StrictJSONParser(BaseParser):
     def parse(
         self, stream: IO[Any], media_type: str | None = None, parser_context: Mapping[str, Any] | None = None
     ) -> Any:
-        body = stream.read(LONGEST + 1)
+        try:
+            body = stream.read(LONGEST + 1)
+        except UnreadablePostError:
+            raise ParseError(_("The request broke off.")) from None
         if len(body) > LONGEST:
             raise TooLarge
         try:

@@ -11,9 +11,9 @@ from django.core.serializers.json import DjangoJSONEncoder
 from django.db import models
 
 from django_webhook_guard.conf import source_of
+from django_webhook_guard.contents import personal_columns
 from django_webhook_guard.exceptions import MalformedContent
-from django_webhook_guard.locators import parts
-from django_webhook_guard.masking import MASK, is_masked, masked
+from django_webhook_guard.masking import MASK, masked
 from django_webhook_guard.models import WebhookAttempt, WebhookBatch, WebhookCheckpoint, WebhookEffect, WebhookReceipt
 from django_webhook_guard.sources import Source
 
@@ -146,12 +146,4 @@ def _data(receipt: WebhookReceipt, source: Source, body: bytes | None) -> Any:
 
 def _hidden(line: Mapping[str, Any], source: Source) -> dict[str, str]:
     """Return the columns that hold a personal value, masked."""
-    rules = source.rules
-    located = {
-        "event_id": rules.event_id,
-        "idempotency_key": (*parts(rules.event_id or ()), *rules.key_fields),
-        "object_key": rules.object_key,
-        "event_type": rules.event_type,
-        "tenant": rules.tenant,
-    }
-    return {name: MASK for name, locator in located.items() if line[name] and is_masked(locator, source.personal)}
+    return {name: MASK for name in personal_columns(source) if line[name]}
