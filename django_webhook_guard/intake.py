@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Literal
 
-from django_webhook_guard import statements
+from django_webhook_guard import statements, watching
 from django_webhook_guard.conf import Source, source_of
 from django_webhook_guard.delivery import Delivery
 from django_webhook_guard.events import bury, lease_seconds, marks, owed
@@ -324,12 +324,14 @@ def _receipt(
 
 
 def kept_headers(delivery: Delivery, source: Source) -> dict[str, str]:
-    """Return the headers that a receipt keeps, without what a database refuses."""
-    return {
+    """Return the headers that a receipt keeps, without what a database refuses, and the trace that it belongs to."""
+    kept = {
         name: delivery.headers[name].replace("\0", "")[:1024]
         for name in source.keep_headers
         if name in delivery.headers
     }
+    trace = watching.traceparent(delivery.headers.get("traceparent"))
+    return {**kept, "traceparent": trace} if trace else kept
 
 
 # -- the state table ---------------------------------------------------------------------------------------------------

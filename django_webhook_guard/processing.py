@@ -156,7 +156,8 @@ def carry_out(lease: Lease, event: WebhookEvent | None = None) -> Run:
         if event is None:
             receipt = WebhookReceipt.objects.using(lease.using).get(pk=lease.receipt_id)
             event = WebhookEvent.stored(receipt, lease.source, lease.attempt)
-        progress = _run_open(lease, event)
+        with watching.attempt(event):
+            progress = _run_open(lease, event)
         ended = progress.closed or repeated(lambda: _finish(lease, progress, started_at, clock))
     except LeaseLost:
         return _fenced_out(lease, started_at, clock)
