@@ -12,7 +12,7 @@ from typing import Any
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db import transaction
 
-from django_webhook_guard import pausing
+from django_webhook_guard import pausing, processing
 from django_webhook_guard.conf import names_of, receipts_alias, source_of
 from django_webhook_guard.effects import effect_digest
 from django_webhook_guard.events import named, owed
@@ -188,7 +188,7 @@ def resume(source: str, handler: str = "", *, actor: str, reason: str = "", rate
         Whether it was resumed by this call.
     """
     using = receipts_alias()
-    receipts = WebhookReceipt.objects.using(using).filter(source__in=names_of(source))
+    receipts = WebhookReceipt.objects.using(using).filter(source__in=names_of(source)).held_up(processing.PAUSED)
     with transaction.atomic(using=using):
         done = WebhookPause.objects.using(using).end(source, handler)
         if done:

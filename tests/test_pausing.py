@@ -7,6 +7,7 @@ from django.db import OperationalError
 from django.utils import timezone
 
 from django_webhook_guard import operations, pausing, processing
+from django_webhook_guard.exceptions import RetryLater
 from django_webhook_guard.models import WebhookPause, WebhookReceipt
 from django_webhook_guard.sweeper import sweep
 from tests.project.models import Effect
@@ -124,6 +125,20 @@ def test_resumed_at_a_rate_they_run_one_after_another_the_oldest_first(runs, pos
     assert waits == [0, 0, 1, 1, 2, 2]
     assert sweep() == {"processed": 2}
     assert runs == ["evt_0", "evt_1"]
+
+
+@pytest.mark.parametrize("rate", [None, 5])
+def test_what_waits_for_its_next_attempt_goes_on_waiting(runs, handler, post, rate):
+    handler("stripe", "*", name="later")(lambda event: (_ for _ in ()).throw(RetryLater(3600)))
+    assert deliver(post, "evt_0") == (503, "retry_later")
+    pause()
+    deliver(post, "evt_1")
+    woken = WebhookReceipt.objects.filter(event_id="evt_1")
+    woken.update(due_at=timezone.now() + timedelta(seconds=1800))  # a worker was woken for it, and let it be
+    resume(rate=rate)
+    waits = {row.event_id: (row.due_at - timezone.now()).total_seconds() for row in WebhookReceipt.objects.all()}
+    assert waits["evt_0"] > 3500
+    assert waits["evt_1"] <= 0
 
 
 def test_a_slow_rate(runs, post):

@@ -94,6 +94,15 @@ class ReceiptQuerySet(models.QuerySet["WebhookReceipt"]):
         """Open receipts whose next moment has come, by the database's clock, the oldest first."""
         return self.open().filter(due_at__lte=DatabaseNow()).order_by("due_at")
 
+    def held_up(self, seconds: float) -> Self:
+        """Open receipts that a pause may have held up, and not those that wait for their next attempt.
+
+        Args:
+            seconds: For how long one is put off that is found paused.
+        """
+        soon = Q(due_at__lte=timezone.now() + timedelta(seconds=seconds))
+        return self.open().filter(Q(status=Status.RECEIVED) | soon)
+
     def spread(self, rate: float) -> int:
         """Let open receipts become due one after another from now on, the oldest first.
 
