@@ -349,7 +349,16 @@ def test_what_cannot_be_read_is_refused_in_short_words(viewer, query):
     assert len(answer.content) < 300
 
 
-@pytest.mark.parametrize("raw", ["event_id=%ED%A0%80", "event_id=%FF%FE", "cursor=n99999999999999999-1", "limit=٣"])
+@pytest.mark.parametrize(
+    "raw",
+    [
+        "event_id=%ED%A0%80",
+        "event_id=%FF%FE",
+        "cursor=n99999999999999999-1",
+        "limit=٣",
+        "since=2026-12-01T12:00:00%2B23:59",
+    ],
+)
 def test_odd_bytes_of_an_address_are_no_error(viewer, raw):
     assert viewer.get(f"{URL}receipts/?{raw}").status_code in (200, 400)
 

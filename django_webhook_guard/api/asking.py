@@ -1,7 +1,7 @@
 """What may be asked for, and how: what is not known here, or cannot be read, is refused."""
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from django.utils import timezone
@@ -31,7 +31,7 @@ class Moment(serializers.DateTimeField):
             moment = None
         if moment is None or timezone.is_naive(moment) or not 1970 < moment.year < 9000:
             raise ValidationError(_("Give a time with its offset, such as 2026-12-01T12:00:00Z."))
-        return moment
+        return moment.astimezone(UTC)  # PostgreSQL refuses offsets of more than some sixteen hours
 
 
 class Exact(serializers.CharField):
