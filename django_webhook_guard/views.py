@@ -17,7 +17,7 @@ from django.views.decorators.common import no_append_slash
 from django.views.decorators.csrf import csrf_exempt
 from django.views.generic import View
 
-from django_webhook_guard import logbook, receiving
+from django_webhook_guard import counting, logbook, receiving
 from django_webhook_guard.delivery import Delivery
 from django_webhook_guard.exceptions import Misconfigured
 from django_webhook_guard.receiving import Outcome
@@ -99,6 +99,7 @@ class Door:
         request_id = logbook.request_id(request.META.get("HTTP_X_REQUEST_ID"))
         known, outcome = self._receive(request, request_id, kwargs)
         logbook.write(outcome, source=known, request_id=request_id, seconds=perf_counter() - started)
+        counting.count(known, outcome.decision)
         receiving.tell(outcome, known)
         return outcome
 

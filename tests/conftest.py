@@ -7,7 +7,7 @@ from django.conf import settings as django_settings
 from django.db import connection
 from django.test import Client, SimpleTestCase
 
-from django_webhook_guard import logbook
+from django_webhook_guard import counting, logbook
 from django_webhook_guard.handlers import unregister, webhook_handler
 from tests import senders
 
@@ -44,6 +44,12 @@ def _asks_the_database(item):
 def _every_refusal_is_written(monkeypatch):
     """Let no refusal be held back because another test was refused a moment ago."""
     monkeypatch.setattr(logbook, "REFUSALS_EVERY", 0)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_counted_yet():
+    """Let no test see what another one's deliveries were counted as."""
+    counting.forget()
 
 
 @pytest.fixture
