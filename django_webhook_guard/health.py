@@ -4,8 +4,9 @@ Nothing here writes. ``manage.py webhook_health`` prints it.
 """
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 from statistics import median
 
 from django_webhook_guard import statements
@@ -61,7 +62,7 @@ def look() -> Health:
     oldest = rows.due().values_list("due_at", flat=True).first()
     found = Health(
         database_skew=here - database,
-        source_skew={name: skew for name in configuration().sources if (skew := _skew_of(using, name)) is not None},
+        source_skew={name: found for name in configuration().sources if (found := _skew_of(using, name)) is not None},
         overdue=max(0.0, database - oldest.timestamp()) if oldest is not None else 0.0,
         dead=rows.dead()[:COUNTED].count(),
     )
@@ -71,6 +72,11 @@ def look() -> Health:
 def _skew_of(using: str, source: str) -> float | None:
     """Return how far a sender's clock is from ours, by the deliveries that made its newest receipts."""
     rows = WebhookReceipt.objects.using(using).newest(source, SAMPLE).values_list("signed_at", "received_at", "reason")
+    return skew(rows)
+
+
+def skew(rows: Iterable[tuple[datetime | None, datetime, str]]) -> float | None:
+    """Return the median of stamp minus arrival, in seconds, of (signed, received, reason) of receipts; None without."""
     # What is held as late was signed long before it came, which says nothing of the clock.
     known = [
         (signed - came).total_seconds() for signed, came, reason in rows if signed is not None and reason != "late"

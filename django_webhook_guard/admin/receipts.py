@@ -12,10 +12,10 @@ from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext, gettext_lazy
 from django.views.decorators.http import require_POST, require_safe
 
-from django_webhook_guard.admin import columns, detail, payload, retrying
+from django_webhook_guard.admin import columns, detail, overview, payload, retrying
 from django_webhook_guard.admin.changelist import (
     FILTERS,
     REACH,
@@ -210,7 +210,25 @@ class WebhookReceiptAdmin(_ModelAdmin):
             path(f"<path:object_id>/{name}/", self.admin_site.admin_view(view), name=self._url_name(name))
             for name, view in views
         ]
-        return [*own, *super().get_urls()]
+        view = self.admin_site.admin_view(require_safe(self.overview_view))
+        return [path("overview/", view, name=self._url_name("overview")), *own, *super().get_urls()]
+
+    def overview_view(self, request: HttpRequest) -> HttpResponse:
+        """Show what became of every source's deliveries; who sees some receipts only sees numbers of these."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        receipts, ruled = overview.receipts_of(request, self.get_queryset(request))
+        narrowed = type(self).get_queryset is not WebhookReceiptAdmin.get_queryset
+        period = overview.PERIODS.get(request.GET.get("period", ""), overview.PERIODS["day"])
+        context = {
+            **self.admin_site.each_context(request),
+            "title": gettext("Overview"),
+            "opts": self.opts,
+            "media": self.media,
+            "periods": overview.PERIODS.values(),
+            "page": overview.look(receipts, period, limited=ruled or narrowed),
+        }
+        return TemplateResponse(request, "admin/django_webhook_guard/webhookreceipt/overview.html", context)
 
     def _url_name(self, name: str) -> str:
         return f"{self.opts.app_label}_{self.opts.model_name}_{name}"
