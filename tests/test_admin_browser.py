@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from django_webhook_guard.admin.overview import SERIES
 from django_webhook_guard.exceptions import GiveUp
-from django_webhook_guard.models import WebhookAttempt, WebhookCount, WebhookReceipt
+from django_webhook_guard.models import WebhookAttempt, WebhookCount, WebhookReceipt, WebhookRejected
 from django_webhook_guard.statements import insert_checkpoint
 from tests.test_admin import EVIL, LIST, make
 
@@ -421,3 +421,22 @@ def test_the_overview_is_reached_from_the_list_and_chooses_its_time(visit, count
     assert page.locator("strong[aria-current]").inner_text() == "last 7 days"
     assert "rejected" in page.locator(".webhook-chart svg").first.get_attribute("aria-label")
     photograph(page, "overview-week")
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 390)])
+def test_a_sample_of_a_stranger_looks_right_and_runs_nowhere(visit, scheme, width):
+    row = WebhookRejected.objects.create(
+        source="stripe", slot=0, received_at=timezone.now(), decision="rejected", reason="bad_signature: " + EVIL,
+        method="POST", path="/webhooks/stripe/?" + "a=***&" * 60, headers={"x-" + EVIL: EVIL, "cookie": "***"},
+        body=EVIL.encode() + b"\x00\xff" + b"y" * 3_000, body_size=3_039,
+    )  # fmt: skip
+    otto = User.objects.get(username="otto")
+    otto.user_permissions.add(Permission.objects.get(codename="view_webhookrejected"))
+    page = visit("/admin/django_webhook_guard/webhookrejected/", scheme=scheme, width=width)
+    photograph(page, f"samples-{scheme}-{width}")
+    assert page.locator("#result_list tbody tr").count() == 1
+    page = visit(f"/admin/django_webhook_guard/webhookrejected/{row.pk}/change/", scheme=scheme, width=width)
+    photograph(page, f"sample-{scheme}-{width}")
+    assert fits(page)
+    assert page.locator("img[src=x]").count() == 0
+    assert "onerror=alert(1)" in page.locator(".webhook-pre").inner_text()

@@ -1,5 +1,6 @@
 """The operators' screens in Django's admin."""
 
 from django_webhook_guard.admin.receipts import WebhookReceiptAdmin
+from django_webhook_guard.admin.rejected import WebhookRejectedAdmin
 
-__all__ = ["WebhookReceiptAdmin"]
+__all__ = ["WebhookReceiptAdmin", "WebhookRejectedAdmin"]

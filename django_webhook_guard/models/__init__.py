@@ -5,8 +5,9 @@ from django_webhook_guard.models.counts import WebhookCount
 from django_webhook_guard.models.effects import WebhookEffect, WebhookVersion
 from django_webhook_guard.models.receipts import WebhookReceipt
 from django_webhook_guard.models.records import WebhookAttempt, WebhookCheckpoint, WebhookSeen
+from django_webhook_guard.models.rejected import WebhookRejected
 
 __all__ = [
     "WebhookAttempt", "WebhookBatch", "WebhookCheckpoint", "WebhookCount", "WebhookEffect", "WebhookReceipt",
-    "WebhookSeen", "WebhookVersion",
+    "WebhookRejected", "WebhookSeen", "WebhookVersion",
 ]  # fmt: skip
