@@ -4,7 +4,7 @@ Nothing here writes. ``manage.py webhook_health`` prints it, and ``alerts`` tell
 """
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -119,7 +119,7 @@ def look(limits: Limits | None = None) -> Health:
     here = (before + time.time()) / 2  # the question took a moment: its middle is compared
     found = Health(
         database_skew=here - database,
-        source_skew={name: skew for name in configuration().sources if (skew := _skew_of(using, name)) is not None},
+        source_skew={name: found for name in configuration().sources if (found := _skew_of(using, name)) is not None},
         overdue=overdue(using, database),
         dead=rows.dead()[:COUNTED].count(),
         quarantined=rows.quarantined()[:COUNTED].count(),
@@ -159,6 +159,11 @@ def _silence(using: str, source: str, now: float) -> float | None:
 def _skew_of(using: str, source: str) -> float | None:
     """Return how far a sender's clock is from ours, by the deliveries that made its newest receipts."""
     rows = WebhookReceipt.objects.using(using).newest(source, SAMPLE).values_list("signed_at", "received_at", "reason")
+    return skew(rows)
+
+
+def skew(rows: Iterable[tuple[datetime | None, datetime, str]]) -> float | None:
+    """Return the median of stamp minus arrival, in seconds, of (signed, received, reason) of receipts; None without."""
     # What is held as late was signed long before it came, which says nothing of the clock.
     known = [
         (signed - came).total_seconds() for signed, came, reason in rows if signed is not None and reason != "late"

@@ -45,10 +45,12 @@ COMMON = frozenset(
     {
         "TOLERANCE", "LATE", "INVALID", "ACCEPT", "SCHEMA", "UNHANDLED", "SECRETS_TTL", "MAX_BODY", "LEASE", "RETRY",
         "RETENTION", "RELEASE", "RESPONSES", "PROCESSING", "DISPATCHER", "DISPATCHER_OPTIONS",
-        "EXPECT_EVERY", "PERSONAL",
+        "CAPTURE_REJECTED", "EXPECT_EVERY", "PERSONAL",
     }
 )  # fmt: skip
 TOP_ONLY = frozenset({"RECEIPTS_FOR"})
+#: Samples of rejected deliveries that a source may keep.
+MAX_CAPTURED = 1_000
 _BASE_URL = re.compile(r"https?://[A-Za-z0-9.-]+(:[0-9]{1,5})?|https?://\[[0-9A-Fa-f:.]+\](:[0-9]{1,5})?")
 
 
@@ -323,6 +325,13 @@ def retention(values: Mapping[str, Any]) -> Retention:
         if value is not None and (number is None or number < 0):
             raise Invalid("E027", f"RETENTION[{name!r}] is {value!r}.", "Give days of zero or more; None: for ever.")
     return Retention(**given)
+
+
+def capture_rejected(values: Mapping[str, Any]) -> int:
+    given = values.get("CAPTURE_REJECTED", 0)
+    if isinstance(given, bool) or not isinstance(given, int) or not 0 <= given <= MAX_CAPTURED:
+        raise Invalid("E031", f"CAPTURE_REJECTED is {given!r}.", f"Give a number of samples, 0 to {MAX_CAPTURED}.")
+    return given
 
 
 def expect_every(values: Mapping[str, Any]) -> float | None:

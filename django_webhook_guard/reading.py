@@ -182,6 +182,7 @@ def _source(
         public_url=attempt(options.public_url),
         route=attempt(options.route, False),
         release=str(values.get("RELEASE", "")),
+        capture_rejected=attempt(options.capture_rejected, 0),
         expect_every=attempt(options.expect_every),
         personal=attempt(options.personal, EVERYTHING),
         secrets_for=attempt(options.secrets_for),

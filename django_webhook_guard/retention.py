@@ -28,12 +28,16 @@ from django_webhook_guard.models import (
     WebhookAttempt,
     WebhookBatch,
     WebhookCheckpoint,
+    WebhookCount,
     WebhookEffect,
     WebhookReceipt,
+    WebhookRejected,
     WebhookSeen,
 )
 from django_webhook_guard.models.batches import BatchQuerySet
+from django_webhook_guard.models.counts import COUNTS_KEPT
 from django_webhook_guard.models.receipts import FINISHED, ReceiptQuerySet
+from django_webhook_guard.models.rejected import SAMPLES_KEPT
 from django_webhook_guard.transactions import durable, repeated
 
 logger = logging.getLogger("django_webhook_guard")
@@ -66,6 +70,8 @@ class Pruned:
         headers: Receipts whose kept headers expired.
         rows: Receipts that were deleted.
         seen: Seen messages that were forgotten.
+        counts: Rows of counts that were deleted.
+        samples: Samples of refused deliveries that were deleted.
         kept: Why → how many receipts stay whose age is over.
     """
 
@@ -74,6 +80,8 @@ class Pruned:
     headers: int = 0
     rows: int = 0
     seen: int = 0
+    counts: int = 0
+    samples: int = 0
     kept: Mapping[str, int] = field(default_factory=dict)
 
     def __add__(self, other: "Pruned") -> "Pruned":
@@ -83,6 +91,8 @@ class Pruned:
             headers=self.headers + other.headers,
             rows=self.rows + other.rows,
             seen=self.seen + other.seen,
+            counts=self.counts + other.counts,
+            samples=self.samples + other.samples,
             kept=Counter(self.kept) + Counter(other.kept),
         )
 
@@ -199,7 +209,7 @@ def prune(*, batch: int = 1000, dry_run: bool = False, report: Callable[[int, Pr
     """
     _refuse_mistakes()
     job = _Pass(using=receipts_alias(), now=timezone.now(), dry=dry_run, size=min(batch, MAX_BATCH))
-    total = Pruned(seen=sum(_forget_expired(job)))
+    total = Pruned(seen=sum(_forget_expired(job)), counts=sum(_forget_counts(job)), samples=sum(_forget_samples(job)))
     for rows in _batches(job):
         plan = _plan(job, rows)
         done = _count(job, plan) if dry_run else _carry_out(job, plan)
@@ -314,16 +324,33 @@ def _read(job: _Pass, after: int) -> list[_Row]:
 def _forget_expired(job: _Pass) -> Iterator[int]:
     """Forget seen messages that no window takes any more, and yield how many."""
     rows = WebhookSeen.objects.using(job.using).filter(expires_at__lt=_expired_before(job))
+    return _forget_all(job, rows.order_by("expires_at"))
+
+
+def _forget_counts(job: _Pass) -> Iterator[int]:
+    """Forget old counts, and yield how many."""
+    before = int(job.now.timestamp()) // 60 - COUNTS_KEPT * DAY // 60
+    return _forget_all(job, WebhookCount.objects.using(job.using).filter(minute__lt=before).order_by("minute"))
+
+
+def _forget_samples(job: _Pass) -> Iterator[int]:
+    """Forget old samples of refused deliveries, and yield how many."""
+    before = job.now - timedelta(days=SAMPLES_KEPT)
+    rows = WebhookRejected.objects.using(job.using).filter(received_at__lt=before)
+    return _forget_all(job, rows.order_by("received_at"))
+
+
+def _forget_all(job: _Pass, rows: models.QuerySet[Any]) -> Iterator[int]:
     if job.dry:
         yield rows.count()
         return
-    while numbers := list(rows.order_by("expires_at").values_list("pk", flat=True)[: job.size]):
-        yield repeated(partial(_forget, job.using, numbers))
+    while numbers := list(rows.values_list("pk", flat=True)[: job.size]):
+        yield repeated(partial(_forget, job.using, rows.model, numbers))
 
 
-def _forget(using: str, numbers: Collection[int]) -> int:
+def _forget(using: str, model: type[models.Model], numbers: Collection[int]) -> int:
     with durable(using):
-        return _delete(using, WebhookSeen, numbers)
+        return _delete(using, model, numbers)
 
 
 def _expired_before(job: _Pass) -> datetime:

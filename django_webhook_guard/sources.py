@@ -143,6 +143,7 @@ class Source:
         route: Whether the catch-all URLs serve it.
         incomparable: Whether a look-up may give another source its secrets, which no check can see.
         release: Text kept on attempts.
+        capture_rejected: How many raw samples of rejected deliveries are kept.
         expect_every: Seconds after which silence is worth an alarm; None: any silence is fine.
         personal: Where in a body personal data is.
     """
@@ -174,6 +175,7 @@ class Source:
     route: bool = True
     incomparable: bool = False
     release: str = ""
+    capture_rejected: int = 0
     expect_every: float | None = None
     personal: tuple[Body, ...] = ()
 

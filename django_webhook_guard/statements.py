@@ -8,7 +8,7 @@ database's clock; times that are compared are turned into seconds there as well.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
@@ -18,7 +18,7 @@ from django.db import IntegrityError, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_webhook_guard.identity import digest
-from django_webhook_guard.models import WebhookBatch, WebhookCheckpoint, WebhookReceipt, WebhookSeen
+from django_webhook_guard.models import WebhookBatch, WebhookCheckpoint, WebhookCount, WebhookReceipt, WebhookSeen
 from django_webhook_guard.transactions import is_unique_violation
 
 #: The shortest and longest wait until another worker is woken for a receipt, in seconds.
@@ -743,3 +743,25 @@ def checkpoints(using: str, fingerprint: str) -> dict[str, str]:
     with connections[using].cursor() as cursor:
         cursor.execute(f"SELECT handler, mark FROM {table} WHERE fingerprint = %s", [fingerprint])  # noqa: S608
         return dict(cursor.fetchall())
+
+
+# -- counts ------------------------------------------------------------------------------------------------------------
+
+
+def add_counts(using: str, counts: Mapping[tuple[int, str, str], int]) -> None:
+    """Add to the counts, in the order of their keys, so that two that do it wait for each other and never in a circle.
+
+    MariaDB may still find one, between rows that are not there yet: the caller begins again.
+
+    Args:
+        using: The database alias.
+        counts: (minute since 1970, source, decision) → how many more, not empty.
+    """
+    connection, table = connections[using], WebhookCount._meta.db_table
+    rows = [(*key, number) for key, number in sorted(counts.items())]
+    added = "ON DUPLICATE KEY UPDATE count = count + VALUES(count)"
+    if connection.vendor != "mysql":
+        added = f"ON CONFLICT (minute, source, decision) DO UPDATE SET count = {table}.count + excluded.count"
+    values = ", ".join(["(%s, %s, %s, %s)"] * len(rows))
+    sql = f"INSERT INTO {table} (minute, source, decision, count) VALUES {values} {added}"  # noqa: S608
+    _execute(connection, sql, [value for row in rows for value in row])

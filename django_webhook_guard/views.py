@@ -17,7 +17,7 @@ from django.views.decorators.common import no_append_slash
 from django.views.decorators.csrf import csrf_exempt
 from django.views.generic import View
 
-from django_webhook_guard import logbook, receiving
+from django_webhook_guard import capturing, counting, logbook, receiving
 from django_webhook_guard.delivery import Delivery
 from django_webhook_guard.exceptions import Misconfigured
 from django_webhook_guard.receiving import Outcome
@@ -36,6 +36,7 @@ class Door:
 
     source: str = ""
     delivery: Delivery | None = None
+    _came: tuple[Source, Delivery] | None = None
     #: Whether the catch-all URLs use it, which serve only sources that do not say ``"ROUTE": False``.
     routed: bool = False
 
@@ -99,6 +100,9 @@ class Door:
         request_id = logbook.request_id(request.META.get("HTTP_X_REQUEST_ID"))
         known, outcome = self._receive(request, request_id, kwargs)
         logbook.write(outcome, source=known, request_id=request_id, seconds=perf_counter() - started)
+        counting.count(known, outcome.decision)
+        if self._came is not None:
+            capturing.offer(*self._came, outcome)
         receiving.tell(outcome, known)
         return outcome
 
@@ -115,6 +119,7 @@ class Door:
         if isinstance(source, Outcome):
             return "", source
         head = _head(request, source, tenant)
+        self._came = (source, head)
         refused = receiving.admit(source, head, length=_length(request))
         if refused is not None:
             return source.name, refused
@@ -122,6 +127,7 @@ class Door:
         if isinstance(body, Outcome):
             return source.name, body
         self.delivery = head.with_body(body)
+        self._came = (source, self.delivery)
         return source.name, receiving.receive(
             source,
             self.delivery,

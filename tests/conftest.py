@@ -7,7 +7,7 @@ from django.conf import settings as django_settings
 from django.db import connection
 from django.test import Client, SimpleTestCase
 
-from django_webhook_guard import logbook, pausing
+from django_webhook_guard import counting, logbook, pausing
 from django_webhook_guard.handlers import unregister, webhook_handler
 from tests import senders
 
@@ -52,6 +52,12 @@ def _nothing_is_paused():
     pausing._memory["default"] = pausing._Known(float("inf"), frozenset())
     yield
     pausing.forget()
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_counted_yet():
+    """Let no test see what another one's deliveries were counted as."""
+    counting.forget()
 
 
 @pytest.fixture

@@ -11,9 +11,11 @@ from django.contrib.staticfiles.handlers import StaticFilesHandler
 from django.db import connections
 from django.test import Client
 from django.test.testcases import LiveServerThread
+from django.utils import timezone
 
+from django_webhook_guard.admin.overview import SERIES
 from django_webhook_guard.exceptions import GiveUp
-from django_webhook_guard.models import WebhookAttempt, WebhookReceipt
+from django_webhook_guard.models import WebhookAttempt, WebhookCount, WebhookReceipt, WebhookRejected
 from django_webhook_guard.statements import insert_checkpoint
 from tests.test_admin import EVIL, LIST, make
 
@@ -352,3 +354,89 @@ def test_the_action_on_the_list(visit, receipts, handler):
     assert "receipts were made due." in text
     assert "they are neither failed nor dead" in text
     assert "no source “elsewhere”" in text
+
+
+# -- the overview ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def counts(receipts):
+    """A day in which everything happened, once in a storm."""
+    now = int(timezone.now().timestamp()) // 60
+    decisions = (
+        "processed", "accepted", "duplicate", "declined", "quarantined", "failed", "gave_up", "rejected",
+    )  # fmt: skip
+    for hour in range(24):
+        for number, decision in enumerate(decisions):
+            much = (hour * 7 + number * 3) % 11 * (8 - number)
+            WebhookCount.objects.create(minute=now - hour * 60, source="stripe", decision=decision, count=much)
+    WebhookCount.objects.create(minute=now - 200, source="", decision="not_found", count=48_211)
+
+
+LUMINANCE = """colour => {
+    const [r, g, b] = colour.match(/[\\d.]+/g).map(Number).map(each => each / 255)
+        .map(each => each <= 0.03928 ? each / 12.92 : ((each + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+}"""
+
+
+def contrast(page, one, other):
+    first, second = (page.evaluate(LUMINANCE, each) for each in (one, other))
+    return (max(first, second) + 0.05) / (min(first, second) + 0.05)
+
+
+def style(page, selector, name):
+    return page.locator(selector).first.evaluate(f"each => getComputedStyle(each).{name}")
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_overview_looks_right(visit, counts, server, scheme, width):
+    page = visit(f"{LIST}overview/", scheme=scheme, width=width)
+    asked = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.reload()
+    photograph(page, f"overview-{scheme}-{width}")
+    assert asked
+    assert all(url.startswith(server) for url in asked)
+    assert fits(page)
+    assert page.locator(".webhook-chart svg").count() == 2
+    assert page.locator(".webhook-legend li").count() == 9
+    background = style(page, "body", "backgroundColor")
+    for series in SERIES:
+        fill = style(page, f".webhook-fill-{series.name}", "fill")
+        assert contrast(page, fill, background) >= 3, (series.name, fill)
+    for selector in (".webhook-legend li", ".webhook-chart figcaption", ".webhook-facts dt"):
+        assert contrast(page, style(page, selector, "color"), background) >= 4.5, selector
+    page.locator("details summary").first.click()
+    assert page.locator("details[open] tbody tr").count() == 24
+    assert fits(page)
+
+
+def test_the_overview_is_reached_from_the_list_and_chooses_its_time(visit, counts):
+    page = visit(LIST)
+    page.get_by_role("link", name="Overview").click()
+    page.get_by_role("link", name="last 7 days").click()
+    page.wait_for_url("**/overview/?period=week")
+    assert page.locator("strong[aria-current]").inner_text() == "last 7 days"
+    assert "rejected" in page.locator(".webhook-chart svg").first.get_attribute("aria-label")
+    photograph(page, "overview-week")
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 390)])
+def test_a_sample_of_a_stranger_looks_right_and_runs_nowhere(visit, scheme, width):
+    row = WebhookRejected.objects.create(
+        source="stripe", slot=0, received_at=timezone.now(), decision="rejected", reason="bad_signature: " + EVIL,
+        method="POST", path="/webhooks/stripe/?" + "a=***&" * 60, headers={"x-" + EVIL: EVIL, "cookie": "***"},
+        body=EVIL.encode() + b"\x00\xff" + b"y" * 3_000, body_size=3_039,
+    )  # fmt: skip
+    otto = User.objects.get(username="otto")
+    otto.user_permissions.add(Permission.objects.get(codename="view_webhookrejected"))
+    page = visit("/admin/django_webhook_guard/webhookrejected/", scheme=scheme, width=width)
+    photograph(page, f"samples-{scheme}-{width}")
+    assert page.locator("#result_list tbody tr").count() == 1
+    page = visit(f"/admin/django_webhook_guard/webhookrejected/{row.pk}/change/", scheme=scheme, width=width)
+    photograph(page, f"sample-{scheme}-{width}")
+    assert fits(page)
+    assert page.locator("img[src=x]").count() == 0
+    assert "onerror=alert(1)" in page.locator(".webhook-pre").inner_text()

@@ -116,7 +116,7 @@ def test_a_filter_of_the_list_is_kept(operator):
     assert parse_qs(urlsplit(url).query) == {"source": ["github"]}
     page = operator.get(url)
     assert (page.context["count"], page.context["about"]) == (1, "source=github")
-    assert set(links) == {"What fails", "Sources", "Retry all"}
+    assert set(links) == {"Overview", "What fails", "Sources", "Retry all"}
 
 
 def test_what_came_after_the_page_was_shown_is_not_meant(operator):

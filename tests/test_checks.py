@@ -56,6 +56,10 @@ FATAL = {
         {"OPTIONS": {"header": "X-A", "signed": "{body}"}},
     ],
     "E031": [
+        {"CAPTURE_REJECTED": -1},
+        {"CAPTURE_REJECTED": 1_001},
+        {"CAPTURE_REJECTED": True},
+        {"CAPTURE_REJECTED": "5"},
         {"EXPECT_EVERY": 0},
         {"EXPECT_EVERY": "60"},
         {"EXPECT_EVERY": NAN},

@@ -616,12 +616,12 @@ def test_responses_of_the_source_over_those_of_the_provider(post, sources):
 
 
 def test_what_the_operators_screens_are_told(sources):
-    sources(stripe={"EXPECT_EVERY": 3600, "PERSONAL": ["customer.email", Body("lines", "*")]})
+    sources(stripe={"CAPTURE_REJECTED": 20, "EXPECT_EVERY": 3600, "PERSONAL": ["customer.email", Body("lines", "*")]})
     source = conf.get_source("stripe")
-    assert source.expect_every == 3600
+    assert (source.capture_rejected, source.expect_every) == (20, 3600)
     assert source.personal == (Body("customer", "email"), Body("lines", "*"))
     other = conf.get_source("github")
-    assert (other.expect_every, other.personal) == (None, ())
+    assert (other.capture_rejected, other.expect_every, other.personal) == (0, None, ())
 
 
 def everything(request):

@@ -18,6 +18,7 @@ from django_webhook_guard.models import (
     WebhookAttempt,
     WebhookBatch,
     WebhookCheckpoint,
+    WebhookCount,
     WebhookReceipt,
     WebhookSeen,
     WebhookVersion,
@@ -153,7 +154,7 @@ def test_where_all_is_kept_nothing_is_read(settings, django_assert_num_queries):
     keep = {"body": None, "headers": None, "row": None}
     settings.WEBHOOK_GUARD = {**settings.WEBHOOK_GUARD, "RETENTION": keep}
     make(9_000)
-    with django_assert_num_queries(1):  # expired messages alone
+    with django_assert_num_queries(3):  # expired messages, old counts and samples alone
         assert prune().read == 0
 
 
@@ -304,6 +305,18 @@ def test_of_a_source_that_is_gone_age_alone_counts(sources, settings):
     make(4, "evt_4")
     assert both().rows == 2
     assert names() == ["evt_3"]
+
+
+# -- counts ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dry", [True, False])
+def test_counts_go_after_35_days(dry):
+    now = int(timezone.now().timestamp()) // 60
+    for days in (34.9, 35.1, 36):
+        WebhookCount.objects.create(minute=now - int(days * 1440), source="stripe", decision="rejected", count=7)
+    assert prune(dry_run=dry, batch=1).counts == 2
+    assert WebhookCount.objects.count() == (3 if dry else 1)
 
 
 # -- what hangs on a row -----------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from django_webhook_guard import processing
-from django_webhook_guard.models import WebhookAttempt, WebhookReceipt
+from django_webhook_guard.models import WebhookAttempt, WebhookCount, WebhookReceipt
 from django_webhook_guard.sweeper import sweep
 
 pytestmark = [pytest.mark.slow, pytest.mark.django_db]
@@ -261,3 +261,51 @@ def test_what_fails_is_found_without_reading_the_table(operator, attempts):
     (group, *_) = page.context["rows"]
     shown = operator.get(group["list_url"])
     assert shown.context["cl"].result_count == group["row"].failed + group["row"].dead
+
+
+@pytest.fixture(scope="module")
+def counted(many, django_db_blocker):
+    """Five weeks of counts of a few sources."""
+    now = int(timezone.now().timestamp()) // 60
+    rows = (
+        WebhookCount(minute=now - minute, source=source, decision=decision, count=minute % 7 + 1)
+        for minute in range(0, 35 * 1440, 3)
+        for source, decision in (("stripe", "processed"), ("github", "duplicate"), ("", "not_found"))
+    )
+    with django_db_blocker.unblock():
+        WebhookCount.objects.bulk_create(rows, batch_size=200)
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "ANALYZE" if connection.vendor == "sqlite" else f"ANALYZE {_kind()} {WebhookCount._meta.db_table}"
+            )
+        yield
+        WebhookCount.objects.all()._raw_delete(using="default")
+
+
+@pytest.mark.parametrize("period", ["hour", "day", "week"])
+@pytest.mark.parametrize("limited", [False, True])
+def test_every_query_of_the_overview_reads_an_index(operator, counted, settings, period, limited):
+    if limited:
+        settings.WEBHOOK_GUARD = {**settings.WEBHOOK_GUARD, "RECEIPTS_FOR": "tests.test_scale.everything"}
+    started = time.monotonic()
+    with CaptureQueriesContext(connection) as captured:
+        response = operator.get(f"{LIST}overview/", {"period": period})
+    assert time.monotonic() - started < 2
+    assert response.status_code == 200
+    statements = [each["sql"] for each in captured if "django_webhook_guard_" in each["sql"]]
+    assert len(statements) == (9 if limited else 7)
+    counts = WebhookCount._meta.db_table
+    for sql in statements:
+        if counts in sql:
+            text = plan(sql)
+            print(sql, text, sep="\n", end="\n\n")
+            assert "webhook_count_minute" in text or "sqlite_autoindex" in text, text
+            assert "Seq Scan" not in text, text
+        else:
+            assert "LIMIT" in sql
+            if not limited:  # a project's own rule is its own plan
+                assert_reads_an_index(sql)
+
+
+def everything(request):
+    return WebhookReceipt.objects.all()

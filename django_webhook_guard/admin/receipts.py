@@ -21,7 +21,7 @@ from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_POST, require_safe
 
 from django_webhook_guard import bulk, contents, groups, plans, scope
-from django_webhook_guard.admin import columns, detail, errors, pauses, payload, retrying
+from django_webhook_guard.admin import columns, detail, errors, overview, pauses, payload, retrying
 from django_webhook_guard.admin.bulk import may
 from django_webhook_guard.admin.changelist import (
     FILTERS,
@@ -236,7 +236,11 @@ class WebhookReceiptAdmin(_ModelAdmin):
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         """Show the list, with links to what can be done with all of it."""
         asked_for = request.GET.urlencode()
-        tools = [(_("What fails"), self._page("errors")), (_("Sources"), self._page("sources"))]
+        tools = [
+            (_("Overview"), self._page("overview")),
+            (_("What fails"), self._page("errors")),
+            (_("Sources"), self._page("sources")),
+        ]
         for wish in (Wish.RETRY, Wish.RELEASE, Wish.DISCARD):
             if may(request, wish):
                 tools.append((all_of_them(wish), f"{self._page('bulk', wish)}?{asked_for}"))
@@ -373,6 +377,11 @@ class WebhookReceiptAdmin(_ModelAdmin):
         ]
         pages = [
             path("errors/", self.admin_site.admin_view(require_safe(self.errors_view)), name=self._url_name("errors")),
+            path(
+                "overview/",
+                self.admin_site.admin_view(require_safe(self.overview_view)),
+                name=self._url_name("overview"),
+            ),
             path("sources/", self.admin_site.admin_view(self.sources_view), name=self._url_name("sources")),
             path("bulk/<slug:wish>/", self.admin_site.admin_view(self.bulk_view), name=self._url_name("bulk")),
         ]
@@ -381,6 +390,22 @@ class WebhookReceiptAdmin(_ModelAdmin):
     def _page(self, name: str, *args: Any) -> str:
         """Return the address of a page that is about no single receipt."""
         return reverse(f"{self.admin_site.name}:{self._url_name(name)}", args=args, current_app=self.admin_site.name)
+
+    def overview_view(self, request: HttpRequest) -> HttpResponse:
+        """Show what became of every source's deliveries; who sees some receipts only sees numbers of these."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        narrowed = type(self).get_queryset is not WebhookReceiptAdmin.get_queryset
+        period = overview.PERIODS.get(request.GET.get("period", ""), overview.PERIODS["day"])
+        context = {
+            **self.admin_site.each_context(request),
+            "title": _("Overview"),
+            "opts": self.opts,
+            "media": self.media,
+            "periods": overview.PERIODS.values(),
+            "page": overview.look(self.get_queryset(request), period, limited=narrowed or not scope.sees_all(request)),
+        }
+        return TemplateResponse(request, "admin/django_webhook_guard/webhookreceipt/overview.html", context)
 
     def _url_name(self, name: str) -> str:
         return f"{self.opts.app_label}_{self.opts.model_name}_{name}"

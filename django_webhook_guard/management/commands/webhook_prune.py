@@ -52,5 +52,6 @@ class Command(BaseCommand):
 def _told(done: Pruned) -> str:
     return (
         f"{done.bodies} bodies expired, {done.headers} headers expired, {done.rows} rows deleted, "
-        f"{done.seen} seen rows deleted"
+        f"{done.seen} seen rows deleted, {done.counts} counts deleted, "
+        f"{done.samples} samples deleted"
     )
