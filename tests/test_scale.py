@@ -308,4 +308,4 @@ def test_every_query_of_the_overview_reads_an_index(operator, counted, settings,
 
 
 def everything(request):
-    return WebhookReceipt.objects.all()
+    return WebhookReceipt.objects.filter(attempts__gte=0)
