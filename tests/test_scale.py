@@ -228,22 +228,25 @@ def test_the_sweeper_finds_what_is_due_by_its_index(many, monkeypatch, batch):
         assert all(float(rows) <= 1_001 for rows in re.findall(r'"r_rows": ([\d.]+)', text)), text
 
 
-@pytest.fixture
-def attempts(many):
+@pytest.fixture(scope="module")
+def attempts(many, django_db_blocker):
     """The last attempt of everything that is failed or dead, of seven kinds."""
-    rows = WebhookReceipt.objects.filter(status__in=["failed", "dead"]).values_list("pk", "attempts", "received_at")
-    WebhookAttempt.objects.bulk_create(
-        (
-            WebhookAttempt(
-                receipt_id=pk, number=number, trigger="sweeper", outcome="failed", handler="pay", started_at=at,
-                error_class="builtins.ValueError", error_group=f"{pk % 7:016x}", duration_ms=1,
-            )
-            for pk, number, at in rows
-        ),
-        batch_size=500,
-    )  # fmt: skip
-    with connection.cursor() as cursor:
-        cursor.execute("ANALYZE" if connection.vendor == "sqlite" else f"ANALYZE {_kind()} {ATTEMPTS}")
+    with django_db_blocker.unblock():
+        rows = WebhookReceipt.objects.filter(status__in=["failed", "dead"]).values_list("pk", "attempts", "received_at")
+        WebhookAttempt.objects.bulk_create(
+            (
+                WebhookAttempt(
+                    receipt_id=pk, number=number, trigger="sweeper", outcome="failed", handler="pay", started_at=at,
+                    error_class="builtins.ValueError", error_group=f"{pk % 7:016x}", duration_ms=1,
+                )
+                for pk, number, at in rows
+            ),
+            batch_size=500,
+        )  # fmt: skip
+        with connection.cursor() as cursor:
+            cursor.execute("ANALYZE" if connection.vendor == "sqlite" else f"ANALYZE {_kind()} {ATTEMPTS}")
+        yield
+        WebhookAttempt.objects.all()._raw_delete(using="default")
 
 
 def test_what_fails_is_found_without_reading_the_table(operator, attempts):
