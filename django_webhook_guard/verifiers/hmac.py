@@ -121,7 +121,7 @@ class HMACVerifier:
             raise ValueError(f"encoding {self.encoding!r}: hex or base64.")
         try:
             size = new_hash(self.algorithm).digest_size
-        except ValueError:
+        except (TypeError, ValueError):  # TypeError: no text
             size = 0
         if size < 16:
             raise ValueError(f"algorithm {self.algorithm!r}: no hash of hashlib with a digest of 16 bytes or more.")

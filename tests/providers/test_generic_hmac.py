@@ -129,6 +129,8 @@ def test_a_stamp_that_the_layout_shows_and_nothing_signs_is_no_stamp():
         ({**PLAIN, "stamp": "ms"}, "stamp 'ms': {timestamp} is not in signed"),
         ({**PLAIN, "nonce_pattern": "[a-z]+"}, "nonce_pattern '[a-z]+': {nonce} is not in signed"),
         ({**STAMPED, "stamp": "minutes"}, "stamp 'minutes'"),
+        ({**PLAIN, "algorithm": None}, "algorithm None"),
+        ({**PLAIN, "algorithm": 256}, "algorithm 256"),
         ({**STAMPED, "layout": "t={timestamp},v1={signature}"}, "prefix 'sha256='"),
     ],
 )
