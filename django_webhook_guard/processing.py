@@ -8,7 +8,7 @@ whole run, and then even the inserts of copies wait on it.
 import logging
 import time
 from collections.abc import Iterable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from random import uniform
@@ -156,7 +156,7 @@ def carry_out(lease: Lease, event: WebhookEvent | None = None) -> Run:
         if event is None:
             receipt = WebhookReceipt.objects.using(lease.using).get(pk=lease.receipt_id)
             event = WebhookEvent.stored(receipt, lease.source, lease.attempt)
-        with watching.attempt(event):
+        with watching.attempt(event) if watching.around else nullcontext():
             progress = _run_open(lease, event)
         ended = progress.closed or repeated(lambda: _finish(lease, progress, started_at, clock))
     except LeaseLost:
