@@ -3,9 +3,12 @@
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from django.contrib.admin import site
 from django.contrib.admin.models import LogEntry
+from django.core.exceptions import PermissionDenied
 from django.utils import timezone
 
+from django_webhook_guard.admin import WebhookReceiptAdmin
 from django_webhook_guard.models import WebhookBulkAction, WebhookPause, WebhookReceipt
 from django_webhook_guard.sweeper import sweep
 from tests.test_admin import EVIL, LIST, make, person
@@ -281,3 +284,19 @@ def test_the_pause_of_a_source_that_is_gone_can_be_ended(chief, sources):
     chief.post(SOURCES, {"source": "github", "pause": "1"})
     sources(github=None)
     assert "goes on" in chief.post(SOURCES, {"source": "github", "resume": "1"}, follow=True).content.decode()
+
+
+class Narrowed(WebhookReceiptAdmin):
+    def has_retry_permission(self, request, obj=None):
+        return super().has_retry_permission(request, obj) and (obj is None or obj.tenant == "acme")
+
+
+def test_where_a_subclass_asks_for_each_receipt_none_is_wished_for_many(rf, django_user_model):
+    make(tenant="globex")
+    request = rf.get(f"{LIST}bulk/retry/")
+    request.user = django_user_model.objects.create_superuser("anna")
+    narrowed = Narrowed(WebhookReceipt, site)
+    with pytest.raises(PermissionDenied):
+        narrowed.bulk_view(request, "retry")
+    assert narrowed.bulk_view(request, "discard").status_code == 200
+    assert WebhookReceiptAdmin(WebhookReceipt, site).bulk_view(request, "retry").status_code == 200

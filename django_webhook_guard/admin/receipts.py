@@ -22,7 +22,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from django_webhook_guard import bulk, contents, groups, plans, scope
 from django_webhook_guard.admin import columns, detail, errors, overview, pauses, payload, retrying
-from django_webhook_guard.admin.bulk import may
+from django_webhook_guard.admin.bulk import PERMISSIONS, may
 from django_webhook_guard.admin.changelist import (
     FILTERS,
     REACH,
@@ -242,7 +242,7 @@ class WebhookReceiptAdmin(_ModelAdmin):
             (_("Sources"), self._page("sources")),
         ]
         for wish in (Wish.RETRY, Wish.RELEASE, Wish.DISCARD):
-            if may(request, wish):
+            if self._may_wish(request, wish):
                 tools.append((all_of_them(wish), f"{self._page('bulk', wish)}?{asked_for}"))
         context = {"tools": tools, "paused": pauses.paused(), "sources_url": self._page("sources")}
         return super().changelist_view(request, {**context, **(extra_context or {})})
@@ -269,6 +269,11 @@ class WebhookReceiptAdmin(_ModelAdmin):
             "list_url": self._page("changelist"),
         }
         return TemplateResponse(request, "admin/django_webhook_guard/webhookreceipt/sources.html", context)
+
+    def _may_wish(self, request: HttpRequest, wish: str) -> bool:
+        """Tell whether the person may wish it for many receipts; not where a subclass asks for each of them."""
+        name = f"has_{PERMISSIONS[wish]}_permission"
+        return may(request, wish) and getattr(type(self), name) is getattr(WebhookReceiptAdmin, name)
 
     def errors_view(self, request: HttpRequest) -> HttpResponse:
         """Show failed and dead receipts by what went wrong."""
@@ -298,14 +303,14 @@ class WebhookReceiptAdmin(_ModelAdmin):
             "example_url": self._url("change", example) if example is not None else "",
             "probe_url": self._url("retry", example) if example is not None and probe else "",
             "shown": retrying.row_shown(example) if example is not None else "",
-            "retry_url": f"{self._page('bulk', Wish.RETRY)}?{narrowed}" if may(request, Wish.RETRY) else "",
+            "retry_url": f"{self._page('bulk', Wish.RETRY)}?{narrowed}" if self._may_wish(request, Wish.RETRY) else "",
         }
 
     def bulk_view(self, request: HttpRequest, wish: str) -> HttpResponse:
         """Count what a filter of the list finds, ask once more, and leave it to the sweeper."""
         if wish not in Wish.values:
             raise Http404
-        if not may(request, wish):
+        if not self._may_wish(request, wish):
             raise PermissionDenied
         until = retrying.moment(request.POST.get("until", "")) or timezone.now()
         receipts = bulk.fit(self._filtered(request), wish).filter(received_at__lte=until)
@@ -345,7 +350,7 @@ class WebhookReceiptAdmin(_ModelAdmin):
             "others": [
                 (all_of_them(other), f"{self._page('bulk', other)}?{request.GET.urlencode()}")
                 for other in Wish.values
-                if other != wish and may(request, other)
+                if other != wish and self._may_wish(request, other)
             ],
         }
         return TemplateResponse(request, "admin/django_webhook_guard/webhookreceipt/bulk.html", context)
