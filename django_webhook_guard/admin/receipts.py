@@ -407,6 +407,7 @@ class WebhookReceiptAdmin(_ModelAdmin):
             "title": _("Overview"),
             "opts": self.opts,
             "media": self.media,
+            "list_url": self._page("changelist"),
             "periods": overview.PERIODS.values(),
             "page": overview.look(self.get_queryset(request), period, limited=narrowed or not scope.sees_all(request)),
         }
@@ -545,6 +546,7 @@ class WebhookReceiptAdmin(_ModelAdmin):
             "original": receipt,
             "row_shown": retrying.row_shown(receipt),
             "max_reason": MAX_REASON,
+            "list_url": self._page("changelist"),
             "back_url": self._url("change", receipt),
             **more,
         }
