@@ -100,7 +100,7 @@ def advance() -> int:
     using = receipts_alias()
     touched = 0
     for action in WebhookBulkAction.objects.using(using).due():
-        if action.take(STEP_LEASE):
+        if repeated(partial(action.take, STEP_LEASE)):
             touched += _step(using, action)
     return touched
 
@@ -109,7 +109,7 @@ def _step(using: str, action: WebhookBulkAction) -> int:
     size = max(1, min(STEP, round(action.rate)))
     items = list(WebhookBulkItem.objects.using(using).filter(bulk=action).order_by("pk")[:size])
     if not items:
-        action.end()
+        repeated(action.end)
         return 0
     for item in items:
         if not WebhookBulkAction.objects.using(using).running().filter(pk=action.pk).exists():
@@ -121,7 +121,7 @@ def _step(using: str, action: WebhookBulkAction) -> int:
                 raise
             logger.exception("webhook bulk action %s: receipt %s could not be written", action.pk, item.receipt_id)
             _cross_off(using, action, item, done=False)
-    action.go_on(len(items) / action.rate)
+    repeated(partial(action.go_on, len(items) / action.rate))
     return len(items)
 
 

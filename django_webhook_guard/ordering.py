@@ -108,9 +108,12 @@ def advance(using: str, version: Version, *, strict: bool) -> bool:
         for mark in marks:
             if mark.kind != version.kind:
                 raise ValueError(f"Versions of {version.object_key!r} are {mark.kind}s so far, now a {version.kind}.")
+        if any(_is_newer(mark, version, strict=strict) for mark in marks):
+            return False
         if marks:
-            # What did not move is newer, or this event's own.
-            return all(mark.fingerprint == version.fingerprint for mark in marks)
+            # One that was made between the two statements was not moved yet; nobody can change it any more.
+            rows.advance(version.digests, version.kind, version.number, version.fingerprint, strict=strict)
+            return True
         try:
             with transaction.atomic(using=using):
                 rows.first_seen(
@@ -124,6 +127,12 @@ def advance(using: str, version: Version, *, strict: bool) -> bool:
             continue
         return True
     raise Conflict(f"The mark of {version.object_key!r} is not visible to this transaction, or changes too fast.")
+
+
+def _is_newer(mark: WebhookVersion, version: Version, *, strict: bool) -> bool:
+    """Tell whether a mark of another event is ahead of a version."""
+    ahead = mark.version > version.number or (strict and mark.version == version.number)
+    return ahead and mark.fingerprint != version.fingerprint
 
 
 def is_stale(handler: Handler, event: WebhookEvent) -> bool:

@@ -12,6 +12,7 @@ from django_webhook_guard import ordering, processing
 from django_webhook_guard.exceptions import GiveUp, RetryLater
 from django_webhook_guard.handlers import unregister, webhook_handler
 from django_webhook_guard.models import WebhookAttempt, WebhookCheckpoint, WebhookReceipt, WebhookVersion
+from django_webhook_guard.models.effects import VersionQuerySet
 from django_webhook_guard.transactions import Conflict
 from tests.project.models import Effect
 
@@ -351,3 +352,29 @@ def test_a_run_that_is_over_moves_no_mark(handler, deliver):
     handler("stripe", "*", name="h", atomic=False)(overtaken)
     deliver("evt_1", 7)
     assert (effects(), WebhookVersion.objects.count()) == ([], 0)
+
+
+@pytest.mark.parametrize("other", [5, 9, 12])
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_mark_that_another_event_makes_at_this_moment_is_compared_and_not_taken_for_newer(
+    handler, deliver, monkeypatch, other, strict
+):
+    """Between looking for a mark to move and looking whether there is one."""
+    advance, calls = VersionQuerySet.advance, []
+
+    def late(rows, digests, kind, version, fingerprint, *, strict):
+        moved = advance(rows, digests, kind, version, fingerprint, strict=strict)
+        if not calls:
+            rows.first_seen(
+                digest=digests[0], handler="h", object_key="order-1", kind=kind, version=other, fingerprint="another",
+            )  # fmt: skip
+        calls.append(moved)
+        return moved
+
+    monkeypatch.setattr(VersionQuerySet, "advance", late)
+    handler("stripe", "*", name="h")(strictly if strict else latest)
+    deliver("evt_1", 9)
+    wins = other < 9 or (other == 9 and not strict)
+    assert effects() == (["9"] if wins else [])
+    mark = WebhookVersion.objects.get()
+    assert (mark.version, mark.fingerprint == "another") == (9 if wins else other, not wins)
