@@ -146,11 +146,24 @@ def _after_request(**kwargs: Any) -> None:
     if not _counts.due:
         return
     try:
-        flush()
-        # Django has looked at old connections already: it was connected to this signal first.
-        connections[receipts_alias()].close_if_unusable_or_obsolete()
+        _flush_and_close()
     except Exception as error:
         logger.warning("webhook counts were not written, and are kept for later (%s)", type(error).__name__)
+
+
+def _flush_and_close() -> None:
+    """Write, and leave no connection open that was not open before, whatever happens.
+
+    Django has looked at old connections already, because it was connected to this signal first; and on an event loop
+    the thread that this runs in may end right afterwards.
+    """
+    connection = connections[receipts_alias()]
+    opened = connection.connection is None
+    try:
+        flush()
+    finally:
+        if opened:
+            connection.close()
 
 
 def _at_exit() -> None:
